@@ -1,7 +1,7 @@
 """The reference of all settings, as Markdown."""
 
-from beam_pipeline.settings.options import SECTIONS, SETTINGS
-from beam_pipeline.settings.values import RUNNERS, Setting
+from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
+from beam_pipeline.settings.values import RUNNERS
 from transforms.formats.registry import FORMATS
 
 _HEAD = ("setting", "option", "for", "what, and [the default]")

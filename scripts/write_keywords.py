@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from beam_pipeline.own_pipelines.parameters import other_settings
-from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.values import Mark, Setting
+from beam_pipeline.settings.options import SETTINGS, Setting
+from beam_pipeline.settings.values import Mark
 
 _HEAD = '''\
 """The keywords of `convert` and of `WriteDataset`, for editors and type checkers.

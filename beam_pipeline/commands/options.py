@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from beam_pipeline.engines.checks import values_of
-from beam_pipeline.settings.options import SECTIONS, SETTINGS
+from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from beam_pipeline.settings.removed import removed_flag
-from beam_pipeline.settings.values import RUNNERS, Setting
+from beam_pipeline.settings.values import RUNNERS
 from transforms.errors import SpecError, UsageError, first_few
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain

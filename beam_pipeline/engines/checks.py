@@ -33,7 +33,7 @@ _ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
 
 
 def values_of(words: Sequence[str]) -> dict[str, str]:
-    """Returns name -> last value of flags of Beam.
+    """Checks the form of Beam's flags; returns name -> last value.
 
     Flags in kebab case are refused, for Beam ignores them without an error.
 
@@ -69,7 +69,7 @@ def environment_given(flags: Mapping[str, Any]) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineWorkers:
-    """Workers that may share no disk with the program that builds the pipeline.
+    """Workers of an engine, to check what they see: they may share no disk with us.
 
     Attributes:
       who: they are, as in "The workers of FlinkRunner at 'far.example'".
@@ -83,7 +83,7 @@ class EngineWorkers:
 def workers_of(
     runner: str, flags: Mapping[str, Any], *, starts_here: bool
 ) -> EngineWorkers | None:
-    """Returns the workers of an engine; None for those of this machine.
+    """Returns the workers whose paths are checked; None for those of this machine.
 
     Args:
       runner: Beam's name of it.

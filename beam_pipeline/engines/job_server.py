@@ -140,6 +140,6 @@ def last_words(log: str, error: str = "") -> str:
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """Lets Linux send this process a signal when its parent ends, even by SIGKILL."""
+    """Lets Linux end a job server by a signal when its parent ends, even by SIGKILL."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, number)

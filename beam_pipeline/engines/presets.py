@@ -164,7 +164,7 @@ class Engine:
 
 
 def brought(program: str) -> str:
-    """Returns the path of a job server that `scripts/cluster` has brought, or "".
+    """Returns the path of a preset's job server from `scripts/cluster`, or "".
 
     Args:
       program: its file, below the cache, with braces for Beam's version. Of several
@@ -181,7 +181,7 @@ def brought(program: str) -> str:
 
 
 def _job_name(output: str) -> str:
-    """Returns a new name of a job that writes an output: ASCII, for every engine."""
+    """Returns a job name for the flags of any preset: ASCII, new, by the output."""
     named = re.sub(r"[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower())
     parts = "beam-tfrecord", named.strip("-")[:_NAME_CHARS]
     return "-".join(filter(None, (*parts, secrets.token_hex(_NAME_BYTES))))

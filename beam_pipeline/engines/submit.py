@@ -7,25 +7,40 @@ that neither of them delays the program when it does not answer.
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
-from beam_pipeline.engines.beam_errors import JobWatch, translated
+from beam_pipeline.engines.beam_errors import in_text, translated, without_program
 from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink
 from beam_pipeline.engines.job_server import job_server, last_words
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.worker import write_worker
 from beam_pipeline.settings.spec import Spec
+from beam_pipeline.version import __version__
 from transforms.errors import BeamTFRecordError, StorageError
 from transforms.storage.files import storage
 from transforms.work.worker_check import Reports
+
+# Between two questions, to the engine and to the store.
+_ASK_SECONDS = 2.0
+# Workers that have not reported for this long are told of: four stamps are missing.
+_SILENT_SECONDS = 60.0
+# Faults of storage are lasting if more than a few recur for this long, ...
+_FEW = 3
+_LASTING_SECONDS = 60.0
+# ... with at most this between: an attempt may itself retry for minutes.
+_APART_SECONDS = 120.0
+# All that Flink says where a worker has raised such an error before it took data: Flink
+# has waited three minutes for it to take some.
+_NO_DATA = "No client connected within timeout"
 
 # Adds the stages of a job to a pipeline.
 AddStages = Callable[[beam.Pipeline], object]
@@ -38,6 +53,100 @@ _FIRST_SECONDS = 1.0
 _CANCEL_SECONDS = 40.0
 _END_SECONDS = 20.0
 _ENDED = ("CANCELED", "FAILED", "FINISHED")
+
+
+def is_lasting(times: Iterable[float]) -> bool:
+    """Whether faults of storage at these seconds do not go away."""
+    recent: list[float] = []
+    for at in sorted(times):
+        if recent and at - recent[-1] > _APART_SECONDS:
+            # The earlier faults have passed.
+            recent = []
+        recent.append(at)
+    return len(recent) > _FEW and recent[-1] - recent[0] >= _LASTING_SECONDS
+
+
+@dataclasses.dataclass
+class JobWatch:
+    """Watches a job while it runs.
+
+    Attributes:
+      name: of the engine.
+      reports: of the run.
+      say: takes what a person should know.
+      ask: returns seconds and traceback of each task that has failed, the oldest first,
+        as the engine has them; any error means that it does not answer.
+      cancel: cancels the job at the engine, where Beam's own way is not enough.
+      failure: the first error of ours, in the engine's account, that ends the job.
+    """
+
+    name: str
+    reports: Reports
+    say: Callable[[str], None]
+    ask: Callable[[], Iterable[tuple[float, str]]] = lambda: ()
+    cancel: Callable[[], object] = lambda: None
+    failure: BeamTFRecordError | None = None
+    # When faults of storage were.
+    _faults: set[float] = dataclasses.field(default_factory=set)
+    _stamps: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # Since when no worker has left a stamp; infinite once that has been said.
+    _heard: float = dataclasses.field(default_factory=lambda: time.monotonic())
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Polls the run's stamps and the engine for failures while the block runs."""
+        ended = threading.Event()
+
+        def work() -> None:
+            while not ended.wait(_ASK_SECONDS):
+                self.read()
+
+        threading.Thread(target=work, name="job watch", daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def read(self) -> None:
+        """Reads what the engine says of failed tasks, and the stamps of workers."""
+        with contextlib.suppress(Exception):
+            for at, traceback in self.ask():
+                error = in_text(traceback)
+                # A worker that is lost later has left a stamp, or another has.
+                if _NO_DATA in traceback and not self._stamps:
+                    error = without_program(_NO_DATA)
+                if isinstance(error, StorageError):
+                    self._faults.add(at)
+                    if not is_lasting(self._faults):
+                        continue
+                self.failure = self.failure or error
+        folder = self.reports.folder
+        with contextlib.suppress(OSError, StorageError):
+            files = storage(folder).entries_in(folder)
+            stamps = {file.path: file.modified_ns for file in files}
+            if stamps != self._stamps:
+                self._stamps = stamps
+                self._heard = time.monotonic()
+
+    def look(self) -> None:
+        """Says a line where workers are silent.
+
+        Raises:
+          BeamTFRecordError: a task has failed. The engine, which may try a hundred
+            times, is not waited for.
+        """
+        if self.failure is not None:
+            raise self.failure
+        silent = time.monotonic() - self._heard
+        if silent >= _SILENT_SECONDS:
+            self._heard = math.inf
+            self.say(
+                f"no worker of {self.name} has reported for {silent:.0f} s; unless its "
+                f"machines are still starting, check that it has free slots, that "
+                f"these start workers (a pool must run on each of them), and that the "
+                f"workers have beam-tfrecord {__version__} and reach the output's "
+                f"store; Ctrl-C ends the job"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Every setting of a job, declared once.
+"""Every setting of a job, declared once; what a setting is.
 
 A setting is one entry of `Settings`: its name, the type that a `Spec` holds, its
 default, and what the help says of it. All else derives from that: the fields and
@@ -10,11 +10,13 @@ The formats that have a setting as an option are named in `transforms.formats.re
 """
 
 import functools
+import re
+import types
+import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from beam_pipeline.settings.values import (
-    JOINED,
     Character,
     ColumnName,
     Count,
@@ -26,20 +28,22 @@ from beam_pipeline.settings.values import (
     Names,
     PartName,
     ResizeRule,
-    Setting,
     Shares,
     Size,
     Texts,
-    metavar_of,
 )
 from transforms.core.image.resize import MAX_PIXELS, Check
+
+# The metavar of a list that the command line takes as one text.
+JOINED = "A,B,..."
+_Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
+_KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
 
 MAX_SHARDS = 65_536
 # Sources that a setting is for, where that is not up to a format's entry.
 TABLES = "tables"
 TABLES_AND_LABELS = "tables, also of --labels"
 IMAGES = "folders of images"
-
 
 # As the help and the reference list them: in the order in which people need them.
 SECTIONS = (
@@ -52,6 +56,116 @@ SECTIONS = (
     "Images",
     "Run",
 )
+
+
+class Setting(NamedTuple):
+    """What is known of one setting.
+
+    Attributes:
+      section: of the command line's help; empty for what has no flag.
+      help: one sentence, with the default in brackets. In it {formats} and {runners}
+        are the names of all.
+      metavar: what the help shows for the value, where its type does not say it.
+      default: of a spec; an ellipsis where it must be given.
+      flag: of the command line, where it is not the name; see `flags`.
+      sources: the sources that it is for; empty for all, and for what a format's entry
+        names among its options.
+      decides_bytes: whether it decides bytes of the dataset; what does not may change
+        between a run and its resume. A path does not where what its file says counts
+        among the inputs, the schema or the classes.
+      name: its name in `Settings`; this and what follows comes from there.
+      type: the type of what a spec holds.
+
+    Example:
+      >>> from beam_pipeline.settings.options import SETTINGS
+      >>> trim = SETTINGS["trim"]
+      >>> trim.flags, trim.kind, trim.default
+      ('--trim/--no-trim', 'switch', False)
+    """
+
+    section: str
+    help: str
+    metavar: str = ""
+    default: Any = None
+    flag: str = ""
+    sources: str = ""
+    decides_bytes: bool = True
+    name: str = ""
+    type: Any = None
+
+    @property
+    def flags(self) -> str:
+        """The flags of the command line, as in --trim/--no-trim; empty without one."""
+        if not self.section:
+            return ""
+        flag = self.flag or f"--{self.name.replace('_', '-')}"
+        return f"{flag}/--no-{flag[2:]}" if self.kind == "switch" else flag
+
+    @property
+    def python_help(self) -> str:
+        """The help with settings as Python names them, and without lists of names."""
+        text = self.help.format(formats="the formats", runners="The name of an engine")
+        return re.sub(
+            "--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", text
+        )
+
+    @property
+    def kind(self) -> _Kind:
+        """What the command line takes: "joined" is a list as one text, `JOINED`.
+
+        Of "list" and "pairs" each value is given by itself, as in --include A --include
+        B and --feature-name ROLE=NAME.
+        """
+        first, *others = given_types = [t for t in self.types if t is not type(None)]
+        if bool in given_types:
+            return "switch"
+        if others or any(mark.takes for mark in _given(first)):
+            return "text"
+        if self.choices:
+            return "choice" if isinstance(self.choices[0], str) else "int"
+        # Without marks, and without the types of items.
+        while hasattr(first, "__origin__"):
+            first = first.__origin__
+        kind = _KINDS.get(first, "text")
+        return "joined" if kind == "list" and self.metavar == JOINED else kind
+
+    @property
+    def choices(self) -> tuple[str | int, ...]:
+        """The words or numbers that it may be, as far as they are known."""
+        return tuple(choice for one in self.types for choice in _choices_of_type(one))
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types that a union joins, or the one type."""
+        return _union_members(self.type)
+
+
+def _union_members(annotation: Any) -> tuple[Any, ...]:
+    """Returns the types that a union joins; for any other type that type alone."""
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def metavar_of(annotation: Any) -> str:
+    """Returns what the help shows for a value; empty where no mark says it."""
+    for member in _union_members(annotation):
+        for mark in getattr(member, "__metadata__", ()):
+            if isinstance(mark, str):
+                return mark
+    return ""
+
+
+def _given(annotation: Any) -> list[Mark]:
+    """Returns the marks of a type that say how it is given."""
+    marks = getattr(annotation, "__metadata__", ())
+    return [mark for mark in marks if isinstance(mark, Mark)]
+
+
+def _choices_of_type(annotation: Any) -> tuple[str | int, ...]:
+    """Returns the words or numbers that a type allows; none where all are."""
+    if typing.get_origin(annotation) is Literal:
+        return typing.get_args(annotation)
+    return tuple(choice for mark in _given(annotation) for choice in mark.choices)
 
 
 def _in(section: str, **facts: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a setting is, and its types: what is given, and what a `Spec` then holds.
+"""The types of settings: what is given, and what a `Spec` then holds.
 
 An annotation is the type that a spec holds; its marks check and convert what is given.
 Pydantic calls the marks when it builds the spec's class, so this module does not import
@@ -7,10 +7,9 @@ it: the command line answers `--help` and a typo without pydantic.
 
 import datetime
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any
 
 from transforms.core.files import is_part_name
 from transforms.core.image.resize import Filter
@@ -30,10 +29,6 @@ _UNITS = {
 }
 ENLARGE = "enlarge"
 """Behind a resize: small images grow, too."""
-# The metavar of a list that the command line takes as one text.
-JOINED = "A,B,..."
-_Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
-_KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
 
 
 class Mark:
@@ -76,119 +71,6 @@ class Mark:
         if self.after is not None:
             schema = core_schema.no_info_after_validator_function(self.after, schema)
         return schema
-
-
-class Setting(NamedTuple):
-    """What is known of one setting.
-
-    Attributes:
-      section: of the command line's help; empty for what has no flag.
-      help: one sentence, with the default in brackets. In it {formats} and {runners}
-        are the names of all.
-      metavar: what the help shows for the value, where its type does not say it.
-      default: of a spec; an ellipsis where it must be given.
-      flag: of the command line, where it is not the name; see `flags`.
-      sources: the sources that it is for; empty for all, and for what a format's entry
-        names among its options.
-      decides_bytes: whether it decides bytes of the dataset; what does not may change
-        between a run and its resume. A path does not where what its file says counts
-        among the inputs, the schema or the classes.
-      name: its name in `Settings`; this and what follows comes from there.
-      type: the type of what a spec holds.
-
-    Example:
-      >>> from beam_pipeline.settings.options import SETTINGS
-      >>> trim = SETTINGS["trim"]
-      >>> trim.flags, trim.kind, trim.default
-      ('--trim/--no-trim', 'switch', False)
-    """
-
-    section: str
-    help: str
-    metavar: str = ""
-    default: Any = None
-    flag: str = ""
-    sources: str = ""
-    decides_bytes: bool = True
-    name: str = ""
-    type: Any = None
-
-    @property
-    def flags(self) -> str:
-        """The flags of the command line, as in --trim/--no-trim; empty without one."""
-        if not self.section:
-            return ""
-        flag = self.flag or f"--{self.name.replace('_', '-')}"
-        return f"{flag}/--no-{flag[2:]}" if self.kind == "switch" else flag
-
-    @property
-    def python_help(self) -> str:
-        """The help with settings as Python names them, and without lists of names."""
-        text = self.help.format(formats="the formats", runners="The name of an engine")
-        return re.sub(
-            "--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", text
-        )
-
-    @property
-    def kind(self) -> _Kind:
-        """What the command line takes: "joined" is a list as one text, `JOINED`.
-
-        Of "list" and "pairs" each value is given by itself, as in --include A --include
-        B and --feature-name ROLE=NAME.
-        """
-        first, *others = given_types = [t for t in self.types if t is not type(None)]
-        if bool in given_types:
-            return "switch"
-        if others or any(mark.takes for mark in _given(first)):
-            return "text"
-        if self.choices:
-            return "choice" if isinstance(self.choices[0], str) else "int"
-        kind = _KINDS.get(typing.get_origin(_base(first)) or _base(first), "text")
-        return "joined" if kind == "list" and self.metavar == JOINED else kind
-
-    @property
-    def choices(self) -> tuple[str | int, ...]:
-        """The words or numbers that it may be, as far as they are known."""
-        return tuple(choice for one in self.types for choice in _choices_of_type(one))
-
-    @property
-    def types(self) -> tuple[Any, ...]:
-        """The types that a union joins, or the one type."""
-        return _union_members(self.type)
-
-
-def _union_members(annotation: Any) -> tuple[Any, ...]:
-    """Returns the types that a union joins; for any other type that type alone."""
-    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
-    return typing.get_args(annotation) if is_union else (annotation,)
-
-
-def metavar_of(annotation: Any) -> str:
-    """Returns what the help shows for a value; empty where no mark says it."""
-    for member in _union_members(annotation):
-        for mark in getattr(member, "__metadata__", ()):
-            if isinstance(mark, str):
-                return mark
-    return ""
-
-
-def _base(annotation: Any) -> Any:
-    """Returns a type without its marks."""
-    is_marked = typing.get_origin(annotation) is Annotated
-    return annotation.__origin__ if is_marked else annotation
-
-
-def _given(annotation: Any) -> list[Mark]:
-    """Returns the marks of a type that say how it is given."""
-    marks = getattr(annotation, "__metadata__", ())
-    return [mark for mark in marks if isinstance(mark, Mark)]
-
-
-def _choices_of_type(annotation: Any) -> tuple[str | int, ...]:
-    """Returns the words or numbers that a type allows; none where all are."""
-    if typing.get_origin(annotation) is Literal:
-        return typing.get_args(annotation)
-    return tuple(choice for mark in _given(annotation) for choice in mark.choices)
 
 
 def parse_size(text: str | int) -> int:

@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.engines.beam_errors import JobWatch
 from beam_pipeline.engines.presets import ENGINES, Engine
-from beam_pipeline.engines.submit import RunHooks, run_on_engine, run_watched, stop
+from beam_pipeline.engines.submit import (
+    JobWatch,
+    RunHooks,
+    run_on_engine,
+    run_watched,
+    stop,
+)
 from beam_pipeline.running import convert
 from beam_pipeline.settings.spec import make_spec
 from transforms.errors import StorageError, UsageError
