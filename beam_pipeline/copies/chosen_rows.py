@@ -28,7 +28,7 @@ _KEY = "_key"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubsetRequest:
-    """What is asked of a subset.
+    """Which rows of a dataset are to be chosen for a subset.
 
     Attributes:
       split: its only split; empty for all.
@@ -100,7 +100,7 @@ class ChosenRows:
 def with_key(
     request: SubsetRequest, manifest: Manifest, catalogues: _Catalogues
 ) -> SubsetRequest:
-    """Returns the request with the feature that holds the keys, if it is known."""
+    """Returns the request with the feature by whose keys rows are chosen, if known."""
     if not request.keys or request.key_feature:
         return request
     column = str(manifest.settings.get("key_column") or "")
@@ -111,7 +111,7 @@ def with_key(
 
 
 def _own_columns(catalogues: _Catalogues) -> set[str]:
-    """Returns the columns that every catalogue has."""
+    """Returns the columns that every catalogue has, for rows chosen by one of them."""
     schemas = [set(catalogue.schema.names) for catalogue in catalogues.values()]
     return set.intersection(*schemas) if schemas else set()
 

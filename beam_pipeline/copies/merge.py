@@ -175,7 +175,7 @@ def _new_ids(dataset: Dataset, split: SplitFacts, classes: _Classes) -> dict[str
 def _counts(
     splits: Sequence[SplitFacts], classes: _Classes
 ) -> dict[str, dict[str, int]]:
-    """Returns feature -> class name (or integer, as text) -> records."""
+    """Returns feature -> class name (or integer, as text) -> records merged."""
     out = {}
     for feature, counts in class_counts(splits).items():
         if feature in classes:

@@ -245,7 +245,7 @@ def _indexes(
     had: Mapping[str, FileFacts],
     store: Store,
 ) -> Iterator[FileFacts]:
-    """Writes the indexes that a shard had before; yields their facts."""
+    """Publishes the indexes that a shard had before; yields their facts."""
     made: Mapping[str, bytes] = {}
     for form in (index_file, text_index_file):
         before = had.get(form(source.facts.file))
@@ -268,7 +268,7 @@ def _catalogue(
     catalogues: Mapping[str, Mapping[str, Catalogue]],
     store: Store,
 ) -> list[FileFacts]:
-    """Writes the parts of the catalogue of one split; returns their facts.
+    """Publishes the parts of the catalogue of one split; returns their facts.
 
     Args:
       manifest: of the new dataset.
@@ -306,7 +306,7 @@ def _catalogue(
 
 
 def _with_names(features: Sequence[Feature], manifest: Manifest) -> list[Feature]:
-    """Returns features whose labels have the class names of a dataset."""
+    """Returns features to publish, whose labels have the class names of a dataset."""
     names = {f.feature.name: tuple(f.classes) or None for f in manifest.features}
     return [
         dataclasses.replace(f, vocabulary=names[f.name]) if f.kind is Kind.LABEL else f
@@ -321,7 +321,7 @@ def _rows_before(
     features: Sequence[Feature],
     schema: pa.Schema,
 ) -> Iterator[Mapping[str, pa.Array]]:
-    """Yields the rows of a shard that stays as it is, as they were."""
+    """Yields the catalogue rows to publish of a shard that stays as it is."""
     span = shard.first, shard.first + shard.facts.records
     own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
     typed = _with_names(features, shard.dataset.manifest)
@@ -342,7 +342,7 @@ def _rows_read(
     features: Sequence[Feature],
     schema: pa.Schema,
 ) -> Iterator[Mapping[str, pa.Array]]:
-    """Yields the rows of the records in a new shard, with what it does not tell."""
+    """Yields the catalogue rows to publish of a new shard, also what it lacks."""
     before: dict[str, pa.Array] = {}
     names = [name for name in _OF_SOURCES if name in schema.names]
     if names and shard.facts.records:

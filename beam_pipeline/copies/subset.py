@@ -137,7 +137,7 @@ def _facts_of(
     features: Sequence[Feature],
     store: Store,
 ) -> _Facts:
-    """Returns what is true of the values in a new shard, which is read for it."""
+    """Returns what is true of the values in a shard of a subset, which is read."""
     # What is only linked is read, and named if it is damaged, where it was.
     path = shard.path if shard.is_whole else os.path.join(store.dataset, name)
     compression = shard.dataset.manifest.compression
@@ -161,7 +161,7 @@ def _facts_of(
 
 
 def _merged_facts(one: _Facts, other: _Facts) -> _Facts:
-    """Returns facts by feature, those of features in both added up."""
+    """Returns facts of a subset by feature, those of features in both added up."""
     both = {n: one[n].merge(other[n]) for n in one.keys() & other.keys()}
     return one | other | both
 

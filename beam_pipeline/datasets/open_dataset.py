@@ -210,7 +210,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def label_of(features: Iterable[Feature]) -> Feature | None:
-    """Returns the label to predict, or the only one; None for neither."""
+    """Returns the label to predict of an opened dataset's features, or the only one."""
     labels = [
         feature
         for feature in features
@@ -221,12 +221,12 @@ def label_of(features: Iterable[Feature]) -> Feature | None:
 
 
 def names_files(feature: Feature) -> bool:
-    """Whether a feature names the file of each record."""
+    """Whether a feature of an opened dataset names the file of each record."""
     return feature.name.rpartition("/")[2] == "filename" and feature.kind is Kind.TEXT
 
 
 def number_to_predict(dataset: OpenDataset) -> Feature | None:
-    """Returns the integer that is the class of each row, as an id of a landmark is."""
+    """Returns the integer of an opened dataset that is the class of each row."""
     numbers = (
         feature
         for feature in dataset.features.values()
@@ -236,7 +236,7 @@ def number_to_predict(dataset: OpenDataset) -> Feature | None:
 
 
 def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
-    """Returns a condition as one text; empty for none.
+    """Returns a condition over an opened dataset as one text; empty for none.
 
     Args:
       dataset: that it is over.

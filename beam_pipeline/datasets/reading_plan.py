@@ -54,7 +54,7 @@ _SAMPLE_BYTES = 1 << 20
 
 
 class _Digested:
-    """Facts that differ where their digests do."""
+    """What is to be read: facts that differ where their digests do."""
 
     __slots__ = ()
 
@@ -161,7 +161,7 @@ def plan_reading(
 def _found_at(
     path: str, said: Mapping[str, Feature], *, sees: bool = False
 ) -> Readable:
-    """Returns what is at a path.
+    """Returns what there is to read at a path.
 
     Args:
       path: of a dataset, or of files.
@@ -187,7 +187,7 @@ def _found_at(
 def _described_beside(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
 ) -> Readable | None:
-    """Returns what metadata in a folder states of files there; None for nothing."""
+    """Returns what is to be read by the metadata in a folder; None for nothing."""
     if has_manifest(directory):
         target = open_target(directory)
         assert isinstance(target, Dataset), "a folder with a manifest is a dataset"
@@ -203,7 +203,7 @@ def _described_beside(
 
 
 def _located(path: str) -> tuple[str, list[str] | None]:
-    """Returns the folder of a path, and files in it; None for all of the folder.
+    """Returns the folder to read at a path, and files in it; None for all of them.
 
     Raises:
       UsageError: nothing is there that can be read.
@@ -218,7 +218,7 @@ def _located(path: str) -> tuple[str, list[str] | None]:
 
 
 def _check_bare(path: str, folders: Mapping[str, Sequence[str]]) -> None:
-    """Raises InputError where metadata states something of files in several folders."""
+    """Raises InputError where files to read in several folders have metadata."""
     for folder, names in folders.items():
         if _described_beside(folder, names, {}) is not None:
             raise InputError(
@@ -270,7 +270,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Readable | Non
 
 
 def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
-    """Returns the catalogue of each split that has one."""
+    """Returns the catalogue to be read of each split that has one."""
     fitting = [
         facts.feature for facts in dataset.manifest.features if _fits_catalogue(facts)
     ]
@@ -285,7 +285,7 @@ def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
 
 
 def _fits_catalogue(facts: FeatureFacts) -> bool:
-    """Whether a catalogue holds all values: timestamps in seconds may be too far."""
+    """Whether a feature can be read from a catalogue: timestamps may be too far."""
     if facts.feature.kind is not Kind.TIMESTAMP or facts.feature.unit not in ("", "s"):
         return True
     ends = (facts.statistics.minimum, facts.statistics.maximum)

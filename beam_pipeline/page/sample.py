@@ -53,7 +53,7 @@ class Sample:
 
 
 def image_of(manifest: Manifest) -> Feature | None:
-    """Returns the first image that records have; None for none, or lists of them."""
+    """Returns the image that is sampled: the first that records have; None for none."""
     features = [f.feature for f in manifest.features if not f.feature.internal]
     images = (f for f in features if f.kind is Kind.IMAGE and not f.is_list)
     return next(images, None)
@@ -111,7 +111,7 @@ def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class SampledClasses:
-    """The classes of a label.
+    """The classes of a label, counted in the manifest or in a sample.
 
     Attributes:
       facts: of the label.
@@ -158,7 +158,7 @@ class SampledClasses:
 
 
 def class_counts(manifest: Manifest) -> list[SampledClasses]:
-    """Returns the counts of each label in the manifest, the one to predict first."""
+    """Returns the classes of each label in the manifest; none of them are sampled."""
     tables = []
     for facts in manifest.features:
         name = facts.feature.name
@@ -178,7 +178,7 @@ def _table_of_classes(
     counted: Mapping[str, Mapping[str, int]],
     sampled: bool = False,
 ) -> SampledClasses:
-    """Returns the count of each class in each split; `sampled`: not of all records."""
+    """Returns the classes of a label by split; `sampled`: not of all records."""
     counts = {s: [some.get(n, 0) for n in names] for s, some in counted.items()}
     return SampledClasses(facts, names, counts, sampled)
 
@@ -186,7 +186,7 @@ def _table_of_classes(
 def object_counts(
     manifest: Manifest, columns: Mapping[str, Mapping[str, pa.Array]]
 ) -> list[SampledClasses]:
-    """Returns the counts of the classes of boxes; none where there are no boxes.
+    """Returns the sampled classes of boxes; none where there are no boxes.
 
     The manifest does not count them. They are beside the boxes, under the names of
     TensorFlow's Object Detection API: `image/object/bbox`, `image/object/class/text`.
@@ -213,7 +213,7 @@ def object_counts(
 
 
 def counts_of(column: pa.Array) -> dict[str, int]:
-    """Returns how often each value occurs, by its text; of lists, each item."""
+    """Returns how often each sampled value occurs, by its text; of lists, each item."""
     counts = pc.value_counts(values_and_rows(column)[0].drop_null())
     texts = pc.cast(counts.field("values"), pa.string()).to_pylist()
     return dict(zip(texts, counts.field("counts").to_pylist(), strict=True))
