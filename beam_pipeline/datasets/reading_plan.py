@@ -34,7 +34,6 @@ from transforms.formats.tfrecord_files.dataset import (
     row_feature,
 )
 from transforms.formats.tfrecord_files.records import learn, sampled
-from transforms.formats.tfrecord_files.stored_features import stored_feature
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.storage.files import storage
@@ -327,11 +326,8 @@ def _features_seen(
     """Returns features of the first records that are not known, as they are stored."""
     keys = {key for feature in known.values() for key in feature.record_keys}
     learned = learn(_first_payloads(shards))
-    return {
-        name: stored_feature(name, kind, in_sequence=bool(learned.steps))
-        for name, kind in learned.columns_of(learned.values).items()
-        if name not in keys
-    }
+    seen = learned.features_of(learned.values)
+    return {feature.name: feature for feature in seen if feature.name not in keys}
 
 
 def _first_payloads(shards: Sequence[Shard]) -> PayloadBatch:

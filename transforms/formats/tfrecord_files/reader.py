@@ -36,7 +36,7 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     joined_sample,
 )
-from transforms.formats.columnar.arrow_types import Columns, CommonColumns
+from transforms.formats.columnar.arrow_types import CommonColumns
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.table import (
     InputFile,
@@ -78,8 +78,6 @@ from transforms.formats.tfrecord_files.stored_features import (
     Decoded,
     column_type,
     read_features,
-    record_types,
-    stored_feature,
 )
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.storage.files import storage
@@ -93,8 +91,8 @@ class TFRecordFiles(TableReader):
     """TFRecord files of Examples with the same features.
 
     Attributes:
-      types: the features as records have them, once they are known.
-      sequences: whether there are SequenceExamples or lists of Examples.
+      features: those that datasets state, and the others as the records have them,
+        once they are known.
       full: settle the types by all records of all files; else by those of the sample.
       datasets: that the files belong to.
     """
@@ -102,8 +100,7 @@ class TFRecordFiles(TableReader):
     title: ClassVar[str] = "TFRecord"
     images_named: ClassVar[bool] = True
 
-    types: Columns = dataclasses.field(default_factory=dict)
-    sequences: bool = False
+    features: tuple[Feature, ...] = ()
     full: bool = False
     datasets: tuple[StatedDataset, ...] = ()
 
@@ -128,8 +125,7 @@ class TFRecordFiles(TableReader):
             refuse(seen)
         reader = dataclasses.replace(
             self,
-            types=_all_types(seen, tuple(datasets.values())),
-            sequences=any(learned.steps for _, learned in seen),
+            features=_all_features(seen, tuple(datasets.values())),
             # Workers need no list of shards.
             datasets=tuple(
                 dataclasses.replace(stated, shards=None) for stated in datasets.values()
@@ -141,7 +137,7 @@ class TFRecordFiles(TableReader):
         rows = sum(len(source.places) for source in reads)
         total = stated_records(files, datasets)
         sample = joined_sample(
-            reader.columns(),
+            {feature.name: column_type(feature) for feature in reader.features},
             [source.columns for source in reads],
             total_rows=records if complete else total,
             sampled_bytes=sum(place.stored_bytes for place in places),
@@ -223,31 +219,19 @@ class TFRecordFiles(TableReader):
         if not block.rows:
             check_stated(file, block.stop, rows)
 
-    def columns(self) -> Columns:
-        """Returns the names and types of all raw columns."""
-        out: Columns = {}
-        keys: set[str] = set()
-        for dataset in self.datasets:
-            for feature in dataset.features:
-                out.setdefault(feature.name, column_type(feature))
-                keys.update(feature.record_keys)
-        return out | {k: v for k, v in self.types.items() if k not in keys}
-
     def decoded(
         self, payloads: PayloadBatch, origin: str, columns: Sequence[str] | None = None
     ) -> Decoded:
         """Returns records of a file as raw columns: those wanted, or all."""
-        there = self.columns()
-        kinds = there if columns is None else only(there, columns, origin)
+        features = {feature.name: feature for feature in self.features}
+        if columns is not None:
+            features = only(features, columns, origin)
         folder = os.path.dirname(origin)
         own = [dataset for dataset in self.datasets if dataset.folder == folder]
         # Class names are those of the file's own dataset.
-        declared = known_features(self.datasets) | known_features(own)
-        features = [
-            declared.get(name) or stored_feature(name, kind, in_sequence=self.sequences)
-            for name, kind in kinds.items()
-        ]
-        return read_features(payloads, features)
+        declared = known_features(own)
+        chosen = [declared.get(name, feature) for name, feature in features.items()]
+        return read_features(payloads, chosen)
 
     def _raw(
         self, block: Block, payloads: PayloadBatch, columns: Sequence[str]
@@ -275,23 +259,21 @@ def _features_of(
     return tuple(out.values())
 
 
-def _all_types(
+def _all_features(
     seen: Sequence[tuple[str, Learned]], datasets: Sequence[StatedDataset]
-) -> Columns:
-    """Returns the types of all features; those of declared ones as declared."""
-    features = known_features(datasets)
-    declared = {
-        key: kind
-        for feature in features.values()
-        for key, kind in record_types(feature).items()
-    }
+) -> tuple[Feature, ...]:
+    """Returns the features that datasets state, and those seen in records alone."""
+    declared = known_features(datasets)
+    keys = {k for feature in declared.values() for k in feature.record_keys}
+    keys |= declared.keys()
     common = CommonColumns(may_lack=True)
     for origin, learned in seen:
         values = learned.values.items()
-        common.add(origin, {n: kind for n, kind in values if n not in declared})
+        common.add(origin, {n: kind for n, kind in values if n not in keys})
     nothing = Learned({}, frozenset(), {}, "")
     together = functools.reduce(combined, [learned for _, learned in seen], nothing)
-    return declared | together.columns_of(dict(sorted(common.columns.items())))
+    seen_alone = together.features_of(dict(sorted(common.columns.items())))
+    return (*declared.values(), *seen_alone)
 
 
 def _rejection(block: Block, payloads: PayloadBatch, complaint: Complaint) -> Rejection:

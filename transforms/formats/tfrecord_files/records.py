@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.example.decoder import VALUE_TYPES, read_columns
-from transforms.core.schema import STEPS
+from transforms.core.schema import SEQUENCE_ENCODING, STEPS, Feature, Kind
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, HEADER_BYTES
 from transforms.core.tfrecord.index import record_ends
@@ -34,6 +34,11 @@ MAX_FILES = 64
 _PLACES = 8
 
 _NOTHING = PayloadBatch.of([])
+_KINDS = {
+    pa.int64(): Kind.INT64,
+    pa.float32(): Kind.FLOAT,
+    pa.large_binary(): Kind.BYTES,
+}
 
 
 def compression_of(stream: BinaryIO, path: str) -> Compression:
@@ -165,18 +170,17 @@ class Learned:
             for name, counts in sorted(self.kinds.items())
         }
 
-    def columns_of(self, values: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Returns the types of columns of these values."""
-        out = {}
+    def features_of(self, values: Mapping[str, pa.DataType]) -> Iterator[Feature]:
+        """Yields the features of records whose single values have these types."""
+        encoding = SEQUENCE_ENCODING if self.steps else ""
         for name, value in values.items():
             size = self.steps.get(name)
-            is_list = name in self.lists or size is not None
-            if size == -1:
-                value = pa.list_(value)
-            elif size is not None and size > 1:
-                value = pa.list_(value, size)
-            out[name] = pa.list_(value) if is_list else value
-        return out
+            shape: tuple[int | None, ...] = ()
+            if name in self.lists or size is not None:
+                shape = (None,)
+            if size is not None and (size == -1 or size > 1):
+                shape = (None, None if size == -1 else size)
+            yield Feature(name, _KINDS[value], shape=shape, encoding=encoding)
 
 
 def combined(a: Learned, b: Learned) -> Learned:

@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.arrays import (
-    is_list,
     list_lengths,
     list_of,
     lists_like,
@@ -53,11 +52,6 @@ _VALUES = {
     Kind.LABEL: pa.int64(),
     Kind.FLOAT: pa.float32(),
     Kind.BOX: pa.float32(),
-}
-_STORED = {
-    pa.int64(): Kind.INT64,
-    pa.float32(): Kind.FLOAT,
-    pa.large_binary(): Kind.BYTES,
 }
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
 
@@ -228,23 +222,6 @@ class Composed:
 
 # Makes the column of a feature from those of its keys in the records.
 Compose = Callable[[Feature, Mapping[str, pa.Array]], Composed]
-
-
-def stored_feature(name: str, kind: pa.DataType, *, in_sequence: bool) -> Feature:
-    """Returns what is stored in records as a feature.
-
-    Args:
-      name: of the feature.
-      kind: of its column; see `Learned`.
-      in_sequence: whether the records are SequenceExamples, or lists of Examples.
-    """
-    shape: tuple[int | None, ...] = ()
-    while is_list(kind):
-        is_fixed = pa.types.is_fixed_size_list(kind)
-        shape += (kind.list_size if is_fixed else None,)
-        kind = kind.value_type
-    encoding = SEQUENCE_ENCODING if in_sequence else ""
-    return Feature(name, _STORED[kind], shape=shape, encoding=encoding)
 
 
 def record_types(feature: Feature) -> dict[str, pa.DataType]:

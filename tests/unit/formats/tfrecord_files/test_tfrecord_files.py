@@ -106,7 +106,8 @@ def reread(
     tmp_path: pathlib.Path, reader: TFRecordFiles, payloads: list[bytes]
 ) -> tuple[list[Rejection], list[dict[str, Any]]]:
     write(tmp_path / "later.tfrecord", payloads)
-    return read_later(reader, tmp_path, "later.tfrecord", list(reader.columns()))
+    columns = [feature.name for feature in reader.features]
+    return read_later(reader, tmp_path, "later.tfrecord", columns)
 
 
 def test_odd_records_are_refused_by_row(tmp_path: pathlib.Path) -> None:
