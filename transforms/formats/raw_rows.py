@@ -47,8 +47,8 @@ class RawRows:
       columns: the columns asked for, raw; n values each.
       numbers: int64 array of n: each row's 0-based number in its origin.
       refused: rows that are not among the n: they cannot be read at all.
-      reject: makes rejections of complaints about any row of the piece; None for
-        `reject_typed`.
+      reject: makes rejections of complaints about any row of the piece; None where
+        rows have no text form.
       origins: where a piece spans several origins, each row's own; else None.
       stamps, positions: see `Batch`, where the listing says them of each row.
       skipped: rows left out on purpose, by reason; not among the n either.
@@ -77,6 +77,11 @@ class RawRows:
     places: npt.NDArray[np.int64] | None = None
     stamps: pa.Int64Array | None = None
     positions: npt.NDArray[np.int64] | None = None
+
+    def rejections(self, complaints: Sequence[Complaint]) -> list[Rejection]:
+        """Returns the rejections of rows, by complaints about them."""
+        reject = self.reject or rejecter(_reject_typed, self)
+        return reject(complaints)
 
 
 def with_points(
@@ -201,7 +206,6 @@ def rejections_of(
     unread = np.fromiter((number for number, _, _ in refused), np.int64, len(refused))
     rows = np.concatenate([unread, places[positions]])
     order = np.argsort(rows, kind="stable")
-    reject = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
 
     def complaint(index: int) -> Complaint:
         if index < len(refused):
@@ -210,31 +214,25 @@ def rejections_of(
         return int(places[position]), *misfits[blamed[position]].complaint(position)
 
     def make(chosen: npt.NDArray[np.int64]) -> list[Rejection]:
-        return reject([complaint(index) for index in order[chosen].tolist()])
+        return raw.rejections([complaint(it) for it in order[chosen].tolist()])
 
     if len(rows) <= _MADE_AT_ONCE or raw.places is not None or raw.origins is not None:
         return make(np.arange(len(rows)))
     return RejectedRows(len(rows), make)
 
 
-def reject_typed(
-    block: Block, numbers: npt.NDArray[np.int64], columns: Mapping[str, pa.Array]
-) -> "Callable[[Sequence[Complaint]], list[Rejection]]":
-    """Returns what makes rejections of complaints where rows have no text form.
+def _reject_typed(raw: RawRows, complaint: Complaint) -> Rejection:
+    """Returns the rejection of a row without a text form.
 
     The sha256 is that of the row's values as canonical JSON.
     """
-
-    def rejection(complaint: Complaint) -> Rejection:
-        raw = None
-        index = int(np.searchsorted(numbers, complaint[0]))
-        if index < len(numbers) and numbers[index] == complaint[0]:
-            row = {name: _json_value(column[index]) for name, column in columns.items()}
-            text = json.dumps(row, sort_keys=True, default=repr)
-            raw = text.encode(errors="replace")
-        return rejection_of(block.origin, complaint, raw)
-
-    return rejecter(rejection)
+    data = None
+    index = int(np.searchsorted(raw.numbers, complaint[0]))
+    if index < len(raw.numbers) and raw.numbers[index] == complaint[0]:
+        row = {name: _json_value(column[index]) for name, column in raw.columns.items()}
+        text = json.dumps(row, sort_keys=True, default=repr)
+        data = text.encode(errors="replace")
+    return rejection_of(raw.block.origin, complaint, data)
 
 
 def rejection_of(
@@ -395,8 +393,7 @@ def _rejecter(
         out: list[Rejection] = []
         for index, group in itertools.groupby(complaints, owner):
             raw, shift = raws[index], shifts[index]
-            make = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
-            out += make(_shifted(group, -shift))
+            out += raw.rejections(_shifted(group, -shift))
         return out
 
     return reject

@@ -313,7 +313,7 @@ def _read(
     for block in reader.blocks(file, block_bytes=_BLOCK_BYTES, limit_rows=None):
         for raw in reader.read(file, block, [*roles.values()]):
             pieces.append(raw)
-            refused += raw.reject(raw.refused) if raw.refused else ()
+            refused += raw.rejections(raw.refused)
     texts = {}
     for role, name in roles.items():
         column = pa.chunked_array([raw.columns[name] for raw in pieces], pa.string())
