@@ -27,8 +27,12 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
-from transforms.formats.file_names import plain_name
-from transforms.formats.input_files import MOST_OTHERS, HeldListing, unmatched
+from transforms.formats.file_names import (
+    MOST_OTHERS,
+    plain_name,
+    unmatched,
+)
+from transforms.formats.input_files import HeldListing
 from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import (
     FORMATS,

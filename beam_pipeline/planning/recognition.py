@@ -16,14 +16,15 @@ from beam_pipeline.planning.features import class_names
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
 from transforms.errors import BeamTFRecordError, InputError, SpecError, source_error
-from transforms.formats.compressed_files import open_content
 from transforms.formats.file_names import (
     IMAGE_SUFFIXES,
+    Chosen,
     are_plain_images,
+    choose_files,
     is_image_name,
     plain_name,
 )
-from transforms.formats.input_files import Chosen, choose_files
+from transforms.formats.input_files import open_content
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import (
     FORMAT_OPTIONS,

@@ -37,9 +37,8 @@ from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError
-from transforms.formats.file_names import in_nfc, split_in_path
+from transforms.formats.file_names import in_nfc, in_source_order, split_in_path
 from transforms.formats.file_runs import RunReader
-from transforms.formats.input_files import in_source_order
 from transforms.formats.label_join import Labels
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.tree_shape import (

@@ -1,4 +1,4 @@
-"""The files of a source: which are chosen, and as columns: thousands are no objects.
+"""The files of a source: their listing, as columns, and the content of compressed ones.
 
 The listing, which workers read as well, is in source order:
 
@@ -10,39 +10,36 @@ The listing, which workers read as well, is in source order:
 It is a file of the work folder, or within the source. The file is an Arrow IPC file
 whose batches have `BATCH_ROWS` rows, but for the last: who wants some rows reads the
 batches that hold them.
+
+gzip and zstd streams, told by their first bytes, are unpacked in bounded memory and
+must end as they say: a file that was cut off is an error, never a shorter table.
 """
 
 import abc
-import collections
 import contextlib
 import dataclasses
-import fnmatch
 import functools
+import io
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, Self, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, regrouped
-from transforms.core.reasons import Skipped
-from transforms.errors import InputError
-from transforms.formats.file_names import IMAGE_SUFFIXES, are_plain_images
-from transforms.formats.table import InputFile
+from transforms.core.arrays import regrouped
+from transforms.core.tfrecord.compression import Compression, Inflater
+from transforms.errors import InputError, TFRecordError
+from transforms.formats.table import InputFile, SourceFile
 from transforms.storage.drafts import CountedSink
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, stamps_of
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently, storing
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
-# Files left out for their suffix that are looked at for tables to name.
-MOST_OTHERS = 4096
 LISTING = pa.schema(
     {
         "path": pa.string(),
@@ -53,122 +50,18 @@ LISTING = pa.schema(
 )
 
 
+# What unpacks a stream of a path, by how it begins. What zstd's lacks is an OSError.
+UNPACKERS: Mapping[bytes, Callable[[IO[bytes], str], Any]] = {
+    b"\x1f\x8b": lambda file, path: Inflater(file.read, Compression.GZIP, path=path),
+    b"\x28\xb5\x2f\xfd": lambda file, _: pa.CompressedInputStream(
+        pa.PythonFile(file, "r"), "zstd"
+    ),
+}
+_PIECE_BYTES = 1 << 20
 # Up to this size, a worker that asks again and again has it in memory.
 _HELD_BYTES = 16 << 20
 # A longer one in a store is not fetched whole.
 _WHOLE_BYTES = 64 << 20
-
-
-class Chosen(NamedTuple):
-    """Files to read, and the others.
-
-    Attributes:
-      files: to read.
-      skipped: how many were left out, by reason.
-      others: the first of those that were left out for their suffix.
-    """
-
-    files: FileList
-    skipped: dict[str, int]
-    others: tuple[str, ...]
-
-
-def choose_files(
-    files: FileList,
-    *,
-    takes: Callable[[str], bool],
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> "Chosen":
-    """Returns the files to read, and which were left out.
-
-    A pattern is matched against the whole relative path and against the file name;
-    `*` crosses folders. One that ends with `/` is for all files in folders of that
-    name, at any depth. With `include`, what it matches is read whatever its suffix;
-    without, what `takes` says, which must be the same of all plain names of images.
-    """
-    skipped: collections.Counter[str] = collections.Counter()
-    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
-
-    def reason_of(path: str) -> str:
-        name = path.rpartition("/")[2]
-        if include and not _matches(path, name, include):
-            return Skipped.NOT_INCLUDED
-        if _matches(path, name, exclude):
-            return Skipped.EXCLUDED
-        return "" if include or takes(path) else Skipped.OTHER_SUFFIX
-
-    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        kept = ~numpy_mask(batch["hidden"])
-        if count := int((~kept).sum()):
-            skipped[Skipped.HIDDEN] += count
-        looked_at = kept
-        if takes_images and not (include or exclude):
-            looked_at = kept & ~are_plain_images(batch["path"])
-        for index in np.flatnonzero(looked_at).tolist():
-            path = os.fsdecode(batch["path"][index].as_py())
-            if reason := reason_of(path):
-                skipped[reason] += 1
-                kept[index] = False
-                if reason is Skipped.OTHER_SUFFIX and len(others) < MOST_OTHERS:
-                    others.append(path)
-        return kept
-
-    others: list[str] = []
-    chosen = files.filter(keep)
-    counts = {str(reason): count for reason, count in sorted(skipped.items())}
-    return Chosen(chosen, counts, tuple(others))
-
-
-def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
-    """Returns the patterns that match none of the files that are not hidden."""
-    left = list(dict.fromkeys(patterns))
-    for batch in files.batches():
-        seen = batch["path"].filter(pc.invert(batch["hidden"]))
-        for index in range(len(seen)):
-            if not left:
-                return []
-            path = os.fsdecode(seen[index].as_py())
-            name = path.rpartition("/")[2]
-            left = [p for p in left if not _matches(path, name, [p])]
-    return left
-
-
-def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern fits a path or a name; "dir/" fits all below such a folder."""
-    return any(
-        fnmatch.fnmatchcase(f"/{path}", f"*/{p}*")
-        if p.endswith("/")
-        else fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p)
-        for p in patterns
-    )
-
-
-def in_source_order(entries: FileList) -> FileList:
-    """Returns the input files by their origins' bytes.
-
-    Raises:
-      InputError: names that are equal in NFC or are not UTF-8.
-    """
-    ordered = entries.by_origin()
-    # Paths of a tree differ, and plain ones are their origins.
-    before: FileEntry | None = None
-    for entry in ordered if ordered is not entries else ():
-        try:
-            entry.path.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
-                f"Rename it, or leave it out with --exclude."
-            ) from error
-        if before and before.origin == entry.origin:
-            raise InputError(
-                f"File names must differ after Unicode normalisation (NFC); "
-                f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
-                f"Rename one."
-            )
-        before = entry
-    return ordered
 
 
 class InputFiles(Sequence[InputFile]):
@@ -441,3 +334,103 @@ def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
 
     with storing(path):
         persistently(once, path=path)
+
+
+def begins_packed(data: bytes) -> bool:
+    """Whether a file is compressed, by its first bytes, four or more."""
+    return data.startswith(tuple(UNPACKERS))
+
+
+class Unpacked:
+    """The content of a compressed file, to be read once from its start.
+
+    Bytes from the last `forget` on are kept: `seek` goes back among them, and `take`
+    returns them.
+    """
+
+    def __init__(self, file: IO[bytes], origin: str) -> None:
+        head = file.read(4)
+        file.seek(0)
+        self._file = file
+        self._origin = origin
+        makers = (make for mark, make in UNPACKERS.items() if head.startswith(mark))
+        self._source = next(makers)(file, origin)
+        self._kept = bytearray()
+        self._begin = 0
+        self._position = 0
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the compressed file that were read so far."""
+        return self._file.tell()
+
+    def read(self, size: int, /) -> bytes:
+        """Returns up to `size` bytes, none at the end; raises InputError."""
+        offset = self._position - self._begin
+        if offset == len(self._kept):
+            try:
+                piece = self._source.read(min(size, _PIECE_BYTES))
+            except TFRecordError as error:
+                # It names the file and the remedy.
+                raise InputError(f"A compressed file must be whole. {error}") from error
+            except (OSError, pa.ArrowException) as error:
+                raise InputError(
+                    f"A compressed file must be whole; {self._origin} is not: "
+                    f"{error}. Fetch or write it again."
+                ) from error
+            self._kept += piece
+        data = bytes(self._kept[offset : offset + size])
+        self._position += len(data)
+        return data
+
+    def seek(self, position: int, /) -> int:
+        """Goes to a byte that is still kept."""
+        if not self._begin <= position <= self._begin + len(self._kept):
+            raise io.UnsupportedOperation("only what is kept can be read again")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        """Returns the position in the content."""
+        return self._position
+
+    def take(self, start: int, stop: int) -> bytes:
+        """Returns bytes [start, stop) of the content, which must be kept."""
+        return bytes(self._kept[start - self._begin : stop - self._begin])
+
+    def forget(self, position: int) -> None:
+        """Lets go of everything before a position."""
+        del self._kept[: position - self._begin]
+        self._begin = position
+
+
+@contextlib.contextmanager
+def open_content(file: SourceFile) -> Iterator["Unpacked | io.BufferedReader"]:
+    """Opens a file as it is, or its content where it is compressed.
+
+    Raises:
+      OSError: also when it has changed since it was listed.
+    """
+    with file.open() as stored:
+        packed = begins_packed(stored.read(4))
+        stored.seek(0)
+        yield Unpacked(stored, file.origin) if packed else stored
+
+
+def content_of(file: SourceFile, most: int) -> bytes:
+    """Returns the content of a file, unpacked where it is compressed, up to a limit.
+
+    Raises:
+      InputError: it has more; a compressed one is not unpacked further.
+      OSError: also when it has changed since it was listed.
+    """
+    content = bytearray()
+    with open_content(file) as stream:
+        while len(content) <= most and (piece := stream.read(_PIECE_BYTES)):
+            content += piece
+    if len(content) > most:
+        raise InputError(
+            f"A file that is parsed as a whole must have at most {most:,} bytes; "
+            f"{file.path!r} has more. Cut it into several files."
+        )
+    return bytes(content)

@@ -15,10 +15,10 @@ from transforms.core.model import Block
 from transforms.core.reasons import Skipped
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
-from transforms.formats.file_names import is_image_name
+from transforms.formats.file_names import choose_files, is_image_name
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader, Listing
-from transforms.formats.input_files import choose_files, write_listing
+from transforms.formats.input_files import write_listing
 from transforms.formats.tree_shape import SPLIT_WORDS
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList

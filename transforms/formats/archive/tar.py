@@ -33,7 +33,7 @@ from transforms.formats.archive.members import (
     refusal,
     shown_name,
 )
-from transforms.formats.compressed_files import UNPACKERS
+from transforms.formats.input_files import UNPACKERS
 
 BLOCK_BYTES = 512
 

@@ -11,10 +11,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from transforms.core.model import Block
 from transforms.errors import InputError
-from transforms.formats.compressed_files import (
-    Unpacked,
-    open_content,
-)
 from transforms.formats.csv.blocks import (
     HEAD_BYTES,
     MAX_RECORD_BYTES,
@@ -41,6 +37,7 @@ from transforms.formats.csv.joined import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.file_names import plain_name
+from transforms.formats.input_files import Unpacked, open_content
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import (
     InputFile,

@@ -16,7 +16,6 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.compressed_files import Unpacked, begins_packed, open_content
 from transforms.formats.csv.blocks import HEAD_BYTES, text_of, whole_records
 from transforms.formats.csv.dialect import CsvDialect, pieces_of
 from transforms.formats.csv.header_check import (
@@ -27,7 +26,12 @@ from transforms.formats.csv.header_check import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvFiles, read_header
-from transforms.formats.input_files import InputFiles
+from transforms.formats.input_files import (
+    InputFiles,
+    Unpacked,
+    begins_packed,
+    open_content,
+)
 from transforms.formats.raw_rows import RawRows, grouped
 from transforms.formats.table import (
     InputFile,

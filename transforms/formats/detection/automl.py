@@ -38,7 +38,6 @@ from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
-from transforms.formats.compressed_files import content_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     first_row,
@@ -57,6 +56,7 @@ from transforms.formats.detection.objects import (
     ImageObjects,
 )
 from transforms.formats.file_names import is_image_name, plain_name
+from transforms.formats.input_files import content_of
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned
 

@@ -35,7 +35,7 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
 )
 from transforms.formats.columnar.arrow_types import flat_columns
-from transforms.formats.compressed_files import Unpacked, begins_packed, open_content
+from transforms.formats.input_files import Unpacked, begins_packed, open_content
 from transforms.formats.json_lines.cut import (
     HEAD_BYTES,
     Lines,
