@@ -281,6 +281,13 @@ class Splits:
     names: tuple[str, ...]
     index: Codes
 
+    def filled(self, others: "Splits") -> "Splits":
+        """Returns these splits, and those of `others` for rows without one."""
+        names, code_map = _joined(self.names, others.names)
+        # The last element is that of `NOWHERE`.
+        codes = np.append(code_map, NOWHERE)[others.index]
+        return Splits(names, np.where(self.index < 0, codes, self.index))
+
 
 def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     """Returns the split of each of n rows.
@@ -289,16 +296,11 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
       EncodingError: the rule needs what the batch or the tables do not have.
     """
     check_contents(batch, rule)
-    splits = _by_rule(batch, rule, tables)
-    if tables.lock is None or not len(tables.lock):
+    splits, lock = _by_rule(batch, rule, tables), tables.lock
+    if lock is None or not len(lock):
         return splits
-    positions = tables.lock.find(unit_hashes(batch, purpose=LOCK))
-    is_locked = positions >= 0
-    if not is_locked.any():
-        return splits
-    names, code_map = _joined(splits.names, tables.lock.names)
-    index = np.where(is_locked, code_map[positions], splits.index)
-    return Splits(names, index)
+    locked = Splits(lock.names, lock.find(unit_hashes(batch, purpose=LOCK)))
+    return locked.filled(splits) if (locked.index >= 0).any() else splits
 
 
 def check_contents(batch: Batch, rule: SplitRule) -> None:
@@ -323,7 +325,7 @@ def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
         case SplitSource.SINGLE:
             return Splits(rule.names[:1], np.zeros(batch.rows.num_rows, np.int64))
         case SplitSource.SHARES:
-            return Splits(rule.names, split_of_keys(_share_hashes(batch, rule), rule))
+            return _by_shares(batch, rule)
         case SplitSource.COLUMN:
             return _by_column(batch, rule)
         case SplitSource.TABLE:
@@ -332,9 +334,10 @@ def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
             return _by_class(batch, rule, tables)
 
 
-def _share_hashes(batch: Batch, rule: SplitRule) -> UInt64s:
-    """Returns the hashes by which shares are cut: of each row's group, or of itself."""
-    return unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
+def _by_shares(batch: Batch, rule: SplitRule) -> Splits:
+    """Returns the splits that shares give, by the hashes of rows or their groups."""
+    hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
+    return Splits(rule.names[: len(rule.shares)], split_of_keys(hashes, rule))
 
 
 def _by_column(batch: Batch, rule: SplitRule) -> Splits:
@@ -348,7 +351,7 @@ def _by_column(batch: Batch, rule: SplitRule) -> Splits:
     names = tuple(encoded.dictionary.to_pylist())
     index = encoded.indices.fill_null(NOWHERE).to_numpy().astype(np.int64)
     splits = Splits(names, index)
-    return _filled(splits, batch, rule) if given.null_count else splits
+    return splits.filled(_by_shares(batch, rule)) if given.null_count else splits
 
 
 def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Splits:
@@ -358,17 +361,8 @@ def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Split
             f"A split by a table of ids needs the table and the key of every row; "
             f"{batch.block} came without."
         )
-    index = table.find(key_hashes(batch.keys))
-    splits = Splits(table.names, index)
-    return _filled(splits, batch, rule) if rule.shares else splits
-
-
-def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
-    """Assigns rows without a split by the rule's shares."""
-    shared = rule.names[: len(rule.shares)]
-    names, code_map = _joined(splits.names, shared)
-    by_shares = code_map[split_of_keys(_share_hashes(batch, rule), rule)]
-    return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
+    splits = Splits(table.names, table.find(key_hashes(batch.keys)))
+    return splits.filled(_by_shares(batch, rule)) if rule.shares else splits
 
 
 def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
@@ -376,5 +370,5 @@ def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     if tables.strata is None:
         raise EncodingError("A stratified split needs the classes to be counted first.")
     classes = batch.rows.column(rule.stratify_by).cast(pa.string())
-    index = tables.strata.split_of(classes, _share_hashes(batch, rule))
-    return Splits(rule.names, index)
+    hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
+    return Splits(rule.names, tables.strata.split_of(classes, hashes))
