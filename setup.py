@@ -112,7 +112,7 @@ setup(
     entry_points={
         "console_scripts": [
             "beam-tfrecord = beam_pipeline.cli:program",
-            "beam-tfrecord-worker = beam_pipeline.engines.worker:main",
+            "beam-tfrecord-worker = beam_pipeline.beam_internals.engine_worker:main",
         ]
     },
     classifiers=[

@@ -8,8 +8,10 @@ imports Beam's DataFrames, which need a pandas before 3; `plain_labels` keeps it
 """
 
 import contextlib
+import functools
 import importlib
 import os
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
 from apache_beam.utils import thread_pool_executor
 
-from beam_pipeline.shared_change import shared_change
+_Context = contextlib._GeneratorContextManager[None]
 
 _URN = "beam-tfrecord:env:waiting:v1"
 _STATE_CACHE_BYTES = 64 << 20
@@ -40,6 +42,50 @@ class Workers(Protocol):
 
     def let_go(self, pid: int) -> None:
         """Notes that a process may end: the runner has closed its connection."""
+
+
+def shared_change(function: Callable[[], Iterator[None]]) -> Callable[[], _Context]:
+    """Makes a context manager that the first of several users opens and the last ends.
+
+    Each of them alone would restore what it has found: the last to leave, what another
+    one had changed.
+
+        >>> @shared_change
+        ... def quiet():
+        ...     print("quiet")
+        ...     yield
+        ...     print("loud")
+        >>> with quiet(), quiet():
+        ...     pass
+        quiet
+        loud
+
+    Args:
+      function: a generator function, as `contextlib.contextmanager` takes it.
+    """
+    opened = contextlib.contextmanager(function)
+    lock = threading.Lock()
+    users = 0
+    change = opened()
+
+    @functools.wraps(function)
+    @contextlib.contextmanager
+    def joined() -> Iterator[None]:
+        nonlocal users, change
+        with lock:
+            if not users:
+                change = opened()
+                change.__enter__()
+            users += 1
+        try:
+            yield
+        finally:
+            with lock:
+                users -= 1
+                if not users:
+                    change.__exit__(*sys.exc_info())
+
+    return joined
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@
     checks.py       reads Beam's flags; asks who answers; checks what workers see
     submit.py       starts a job server, submits, cancels; watches any run and stops it
     beam_errors.py  finds our own error in what workers, Beam and engines say
-    worker.py       what an engine starts as a worker: `beam-tfrecord-worker`
 
-Nothing but `submit.py` and the worker imports Beam.
+Only `submit.py` and `job_server.py` import Beam.
 """

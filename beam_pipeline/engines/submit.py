@@ -18,11 +18,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
+from beam_pipeline.beam_internals.engine_worker import write_worker
 from beam_pipeline.engines.beam_errors import in_text, translated, without_program
 from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink
 from beam_pipeline.engines.job_server import job_server, last_words
 from beam_pipeline.engines.presets import Engine
-from beam_pipeline.engines.worker import write_worker
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import __version__
 from transforms.errors import BeamTFRecordError, StorageError

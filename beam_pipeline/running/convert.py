@@ -21,6 +21,7 @@ from beam_pipeline.beam_internals.local_runner import (
     local_runner,
     noticed_refusals,
     plain_labels,
+    shared_change,
 )
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import values_of
@@ -30,10 +31,8 @@ from beam_pipeline.graph import Job, build, make_job, views_made_once
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.planning.sizes import check_room
 from beam_pipeline.planning.splits import lock_digest
-from beam_pipeline.running.retry_notes import collected_retries
-from beam_pipeline.running.workers import WorkerPool, local_workers
+from beam_pipeline.running.workers import WorkerPool, collected_retries, local_workers
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.shared_change import shared_change
 from beam_pipeline.version import deciding_versions
 from transforms.core.arrays import return_freed_memory
 from transforms.core.manifest import Manifest

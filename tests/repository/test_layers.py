@@ -70,15 +70,14 @@ LIBRARY = {
 PROGRAM = {
     "beam_pipeline.version": "",
     "beam_pipeline.terminal": "",
-    "beam_pipeline.shared_change": "",
-    "beam_pipeline.beam_internals": "shared_change",
+    "beam_pipeline.beam_internals": "",
     "beam_pipeline.engines": "version beam_internals settings",
     "beam_pipeline.settings": "",
     "beam_pipeline.python_data": "",
     "beam_pipeline.planning": "version settings terminal",
     "beam_pipeline.graph": "version settings planning",
     "beam_pipeline.running": (
-        "shared_change version settings terminal beam_internals engines planning graph"
+        "version settings terminal beam_internals engines planning graph"
     ),
     "beam_pipeline.own_pipelines": (
         "version settings beam_internals engines planning datasets graph"

@@ -22,7 +22,7 @@ Folder = pathlib.Path
 _PROGRAM = [
     sys.executable,
     "-c",
-    "from beam_pipeline.engines.worker import main; main()",
+    "from beam_pipeline.beam_internals.engine_worker import main; main()",
 ]
 # Nobody listens there: a worker waits for its engine.
 _NOWHERE = endpoints_pb2.ApiServiceDescriptor(url="localhost:1")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.shared_change import shared_change
+from beam_pipeline.beam_internals.local_runner import shared_change
 
 
 def test_the_first_opens_and_the_last_closes() -> None:

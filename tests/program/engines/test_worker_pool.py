@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.engines.worker import write_worker
+from beam_pipeline.beam_internals.engine_worker import write_worker
 from tests.support.worker_pool import Pool, await_that, runs
 
 Folder = pathlib.Path
@@ -62,10 +62,10 @@ def test_what_a_worker_starts_has_a_module_path_of_its_own(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be Python of another version. Any folder is found, as one with a colon."""
-    folder = tmp_path / "a:b" / "beam_pipeline" / "engines"
+    folder = tmp_path / "a:b" / "beam_pipeline" / "beam_internals"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").touch()
-    (folder / "worker.py").write_text(
+    (folder / "engine_worker.py").write_text(
         "import os\ndef main(): print(os.environ.get('PYTHONPATH'))\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path / "a:b"), *sys.path])
