@@ -242,7 +242,6 @@ def report_of(
     manifest: Manifest, output: str, seconds: float, status: str = "committed"
 ) -> Report:
     """Returns the result of a run whose dataset is there."""
-    account = manifest.account
     return Report(
         status=status,
         output=absolute(output),
@@ -262,15 +261,10 @@ def report_of(
         },
         part=part_name(absolute(output)),
         drift=dict(manifest.run.get("drift", {})),
-        read=account.read,
-        written=account.written,
-        rejected=dict(account.rejected),
-        skipped=dict(account.skipped),
-        parts={kind: dict(counts) for kind, counts in account.parts.items()},
         image_notes=dict(manifest.image_notes),
         notes=list(manifest.run.get("notes", [])),
         seconds=round(seconds, 3),
-        **account.by_steps,
+        **dataclasses.asdict(manifest.account),
     )
 
 

@@ -25,7 +25,7 @@ from beam_pipeline.datasets.dataset import (
 )
 from beam_pipeline.datasets.derived_files import DerivedCheck
 from beam_pipeline.terminal import count_text, print_line, print_text, size_text
-from transforms.core.files import parse_shard_name
+from transforms.core.files import parse_shard_name, part_name
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -40,6 +40,8 @@ from transforms.storage.files import storage
 
 # Sidecars may be large, so they are read in pieces.
 _STEP_BYTES = 1 << 20
+# Of several parts.
+_KEYS_AT_ONCE = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,9 +143,7 @@ def verify_dataset(dataset: Dataset) -> Findings:
         return _verify_parts(dataset)
     manifest = dataset.manifest
     beside = [
-        finding
-        for facts in manifest.beside
-        if (finding := _checked(dataset.path(facts.file), facts, _sidecar))
+        finding for facts in manifest.beside if (finding := _checked(dataset, facts))
     ]
     report = Findings(files=len(manifest.beside))
     sound = {f.file for f in manifest.derived} - {finding.file for finding in beside}
@@ -153,8 +153,7 @@ def verify_dataset(dataset: Dataset) -> Findings:
             check = DerivedCheck(dataset, split, sound)
             for shard in split.shards:
                 see, faults_of_shard = check.next_shard()
-                measure = _shard(shard, manifest.compression, see)
-                finding = _checked(dataset.path(shard.file), shard, measure)
+                finding = _checked(dataset, shard, see)
                 add(shard.bytes)
                 report.add(_of_shard(shard, finding))
                 faults += [] if finding else faults_of_shard()
@@ -183,13 +182,63 @@ def _verify_parts(dataset: Dataset) -> Findings:
         for name in sorted(entries - names)
         if not name.startswith(".")
     )
-    if is_sound:
-        # Loaded where there are parts; damaged ones are not read once more.
-        from beam_pipeline.commands.part_keys import shared_keys
-
-        if what := shared_keys(dataset):
-            report.findings.append(_remark(PARTS_NAME, "keys", what))
+    # Damaged parts are not read once more.
+    if is_sound and (what := _shared_keys(dataset)):
+        report.findings.append(_remark(PARTS_NAME, "keys", what))
     return report
+
+
+def _shared_keys(dataset: Dataset) -> str:
+    """Returns a sentence on keys that rows of several parts have; empty for none.
+
+    Takes 8 bytes of memory for each key.
+    """
+    # Loaded where there are parts.
+    import numpy as np
+    import pyarrow as pa
+
+    from beam_pipeline.datasets.open_dataset import open_dataset
+    from transforms.core.placing.content import content_hashes
+
+    column = dataset.manifest.settings.get("key_column")
+    features = [facts.feature for facts in dataset.manifest.features]
+    single = [f for f in features if column and not (f.internal or f.shape)]
+    name = next((f.name for f in single if f.source_column == column), "")
+    if not name:
+        return ""
+
+    def hashed(part: Dataset) -> Iterator[tuple[pa.Array, Any]]:
+        opened = open_dataset(part.directory, labels="names", times="int")
+        for split in opened:
+            for batch in opened[split].select([name]).batches(_KEYS_AT_ONCE):
+                keys = batch.column(name)
+                if pa.types.is_dictionary(keys.type):
+                    keys = keys.dictionary_decode()
+                rows = pa.record_batch([keys.cast(pa.string())], [name])
+                yield keys, content_hashes(rows, [name])
+
+    empty = np.empty(0, np.uint64)
+    hashes = [
+        np.unique(np.concatenate([empty, *(some for _, some in hashed(part))]))
+        for part in dataset.parts
+    ]
+    values, counts = np.unique(np.concatenate(hashes), return_counts=True)
+    again = values[counts > 1]
+    if not len(again):
+        return ""
+    both = zip(dataset.parts, hashes, strict=True)
+    one, other = [part for part, own in both if np.isin(again[0], own)][:2]
+    example = next(
+        str(keys[int(at[0])].as_py())
+        for keys, some in hashed(one)
+        if len(at := np.flatnonzero(some == again[0]))
+    )
+    count = count_text(len(again), "key")
+    parts = " and ".join(repr(part_name(part.directory)) for part in (one, other))
+    return (
+        f"{count} of {name!r} in several parts, as {example!r:.80} in {parts}: if a "
+        f"key has one row, a day was converted twice."
+    )
 
 
 def verify_single_file(file: SingleFile) -> Findings:
@@ -201,8 +250,9 @@ def verify_single_file(file: SingleFile) -> Findings:
     report = Findings(files=1)
     try:
         if file.facts is not None and file.dataset is not None:
-            measure = _shard(file.facts, file.dataset.manifest.compression)
-            return _of_shard(file.facts, _damage(file.path, file.facts, measure))
+            compression = file.dataset.manifest.compression
+            damage = _damage(file.path, file.facts, compression)
+            return _of_shard(file.facts, damage)
         with storage(file.path).open_unbuffered() as source:
             reader = TFRecordReader(source, allow_empty=file.may_be_empty)
             read = reader.verify()
@@ -266,14 +316,17 @@ def _remarks(path: str, reader: TFRecordReader) -> Iterator[Finding]:
         yield _remark(path, "empty", lost)
 
 
-# Returns the facts of an open file that are numbers.
-_Measure = Callable[[BinaryIO], dict[str, Any]]
+# Is shown each batch of the records of a shard.
+_See = Callable[[PayloadBatch], None]
 
 
-def _checked(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
-    """Returns what is wrong with a file of a dataset that should be at a path."""
+def _checked(
+    dataset: Dataset, facts: FileFacts, see: _See | None = None
+) -> Finding | None:
+    """Returns what is wrong with a file of a dataset, which may be missing."""
+    path, compression = dataset.path(facts.file), dataset.manifest.compression
     try:
-        return _damage(path, facts, measure)
+        return _damage(path, facts, compression, see)
     except FileNotFoundError:
         lost = ""
         if isinstance(facts, ShardFacts):
@@ -283,14 +336,15 @@ def _checked(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
         return Finding(facts.file, "unreadable", f"cannot be read: {error.strerror}.")
 
 
-def _damage(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
+def _damage(
+    path: str, facts: FileFacts, compression: str, see: _See | None = None
+) -> Finding | None:
     """Returns how a file that can be opened differs from what the manifest states."""
     try:
         with storage(path).open_unbuffered() as source:
-            numbers = measure(source)
+            measured = _measured(source, facts, compression, see)
     except (TFRecordError, SourceError) as error:
         return _framing_finding(facts.file, path, error)
-    measured = dataclasses.replace(facts, **numbers)
     if measured == facts:
         return None
     message = f"holds {_in_words(measured)}; the manifest states {_in_words(facts)}."
@@ -305,29 +359,20 @@ def _in_words(facts: FileFacts) -> str:
     return text
 
 
-def _shard(
-    facts: ShardFacts,
-    compression: str,
-    see: Callable[[PayloadBatch], None] | None = None,
-) -> _Measure:
-    """Returns what measures a shard, and shows `see` each batch of its records."""
-
-    def measure(source: BinaryIO) -> dict[str, Any]:
+def _measured(
+    source: BinaryIO, facts: FileFacts, compression: str, see: _See | None
+) -> FileFacts:
+    """Returns the facts of a file as it is, of a shard those of its records, too."""
+    if isinstance(facts, ShardFacts):
         is_empty = facts.records == 0
         reader = TFRecordReader(source, compression=compression, allow_empty=is_empty)
         read = reader.verify(see)
-        numbers = {"records": read.records, "payload_bytes": read.payload_bytes}
-        return {"bytes": read.stored_bytes, "crc32c": read.crc32c, **numbers}
-
-    return measure
-
-
-def _sidecar(source: BinaryIO) -> dict[str, Any]:
-    """Measures a file beside the shards."""
+        numbers = (read.stored_bytes, read.crc32c, read.records, read.payload_bytes)
+        return ShardFacts(facts.file, *numbers)
     size = crc = 0
     while data := source.read(_STEP_BYTES):
         size, crc = size + len(data), google_crc32c.extend(crc, data)
-    return {"bytes": size, "crc32c": crc}
+    return dataclasses.replace(facts, bytes=size, crc32c=crc)
 
 
 def _framing_finding(

@@ -5,23 +5,14 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from beam_pipeline.copies.chosen_rows import (
-    ChosenRows,
-    SubsetRequest,
-    choose,
-    with_key,
-)
+from beam_pipeline.copies.chosen_rows import ChosenRows, SubsetRequest, choose, with_key
 from beam_pipeline.copies.publication import (
     Made,
     copied_manifest,
     look_at,
     publish_copy,
 )
-from beam_pipeline.copies.shard_copies import (
-    CopiedShard,
-    copied,
-    numbered_shards,
-)
+from beam_pipeline.copies.shard_copies import CopiedShard, copied, numbered_shards
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.datasets.open_dataset import open_dataset

@@ -14,12 +14,7 @@ from typing import Any, get_args
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.datasets.reading_plan import (
-    Labels,
-    ReadingPlan,
-    Said,
-    plan_reading,
-)
+from beam_pipeline.datasets.reading_plan import Labels, ReadingPlan, Said, plan_reading
 from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from transforms.errors import SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.reader import read_shard

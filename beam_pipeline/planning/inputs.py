@@ -34,12 +34,7 @@ from transforms.formats.file_names import (
 )
 from transforms.formats.input_files import HeldListing
 from transforms.formats.pairs import PairFolders
-from transforms.formats.registry import (
-    FORMATS,
-    TREES,
-    Format,
-    table_format,
-)
+from transforms.formats.registry import FORMATS, TREES, Format, table_format
 from transforms.formats.source import Source
 from transforms.formats.tree_shape import only_texts
 from transforms.storage.entries import FileEntry, Standing

@@ -27,12 +27,7 @@ from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.raw_rows import Complaint, as_numbers, with_nulls, with_points
-from transforms.formats.registry import (
-    TABLE_FORMATS,
-    TREES,
-    claimed_by,
-    table_format,
-)
+from transforms.formats.registry import TABLE_FORMATS, TREES, claimed_by, table_format
 from transforms.formats.table import Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.stages.remarks import rounding_remarks

@@ -17,11 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.inputs import (
-    Inputs,
-    PlannedInputs,
-    named_entry,
-)
+from beam_pipeline.planning.inputs import Inputs, PlannedInputs, named_entry
 from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
@@ -31,11 +27,7 @@ from transforms.core.catalogue import DerivedSettings
 from transforms.core.files import ShardName, folder_of_parts
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind, Schema
-from transforms.errors import (
-    SourceError,
-    SpecError,
-    bounded,
-)
+from transforms.errors import SourceError, SpecError, bounded
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
@@ -102,8 +94,7 @@ class Request:
         return (
             not (made.steps or self.steps)
             and (made.settings, made.inputs) == (self.settings, self.inputs)
-            and (not made.images_root or made.images != "")
-            and (not made.images_root or made.images == _images(made))
+            and (not made.images_root or "" != made.images == _images(made))
             and _is_whole(manifest, spec.output)
         )
 

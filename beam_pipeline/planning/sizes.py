@@ -155,13 +155,12 @@ def mean_record_bytes(
     """Returns the mean size of a framed record, from some rows of the sample."""
     count = min(sample.rows, _SIZED_ROWS)
     sized = Schema(tuple(_sized(f) for f in schema.features if not f.derived))
-    fixed: set[str] = set()
-    others: set[str] = set()
-    for feature in sized.features:
-        facts = evidence.get(feature.name)
-        is_fixed = facts is not None and _is_fixed(feature, facts)
-        (fixed if is_fixed else others).add(feature.source_column)
-    fixed -= others
+    others = {
+        feature.source_column
+        for feature in sized.features
+        if not _is_fixed(feature, evidence.get(feature.name))
+    }
+    fixed = {feature.source_column for feature in sized.features} - others
     if not others:
         count, at_once = min(count, 1), 1
     else:
@@ -271,14 +270,16 @@ def _sized(feature: Feature) -> Feature:
     return dataclasses.replace(feature, kind=kind, missing=missing, vocabulary=None)
 
 
-def _is_fixed(feature: Feature, evidence: Evidence) -> bool:
+def _is_fixed(feature: Feature, evidence: Evidence | None) -> bool:
     """Whether each row of the sample has a float that fits: 4 bytes, whichever."""
-    low, high = evidence.minimum, evidence.maximum
     if feature.kind is not Kind.FLOAT or feature.shape or feature.pattern:
         return False
-    if evidence.missing or evidence.misfits or low is None or high is None:
+    if evidence is None or evidence.missing or evidence.misfits:
         return False
-    return feature.constant is None and max(-low, high) < FLOAT32_EXACT
+    low, high = evidence.minimum, evidence.maximum
+    if feature.constant is not None or low is None or high is None:
+        return False
+    return max(-low, high) < FLOAT32_EXACT
 
 
 def _items(column: pa.Array) -> int:

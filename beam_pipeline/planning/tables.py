@@ -6,10 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.evidence import (
-    column_notes,
-    feature_evidence,
-)
+from beam_pipeline.planning.evidence import column_notes, feature_evidence
 from beam_pipeline.planning.feature_checks import check_named
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import (
@@ -61,12 +58,7 @@ from transforms.formats.input_files import InputFiles
 from transforms.formats.raw_rows import as_numbers, with_nulls, with_points
 from transforms.formats.registry import FORMATS
 from transforms.formats.source import Source
-from transforms.formats.table import (
-    InputFile,
-    Planned,
-    RowReader,
-    TableReader,
-)
+from transforms.formats.table import InputFile, Planned, RowReader, TableReader
 
 _COLUMN_SETTINGS = ("split_column", "key_column", "group_column")
 # Blocks that `infer: full` reads one after another.

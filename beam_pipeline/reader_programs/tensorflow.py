@@ -17,12 +17,7 @@ read as it is stored; a comment says how to decode it, and `prepare` decodes the
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_pipeline.reader_programs.programs import (
-    Facts,
-    assigned,
-    literal,
-    varies,
-)
+from beam_pipeline.reader_programs.programs import Facts, assigned, literal, varies
 from beam_pipeline.terminal import count_text, shape_text, share_text
 from transforms.core.files import COMPRESSION_SUFFIXES
 from transforms.core.manifest import FeatureFacts
