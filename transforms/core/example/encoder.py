@@ -15,10 +15,9 @@ floats, the run is the result.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add
-from typing import Literal
 
 import google_crc32c
 import numpy as np
@@ -55,8 +54,6 @@ _CHUNK_BYTES = 1 << 24
 # Of thousands of columns more: a pass costs by their number then.
 _COLUMN_BYTES = 1 << 13
 
-# What surrounds the entries of a record.
-_Around = Literal["nothing", "example", "frame"]
 _Sizes = npt.NDArray[np.int64]
 
 
@@ -144,7 +141,7 @@ class ExampleEncoder:
         Raises EncodingError: the batch has another schema, or a tf.train.Example cannot
         hold a value; the message names feature and row.
         """
-        return self._binary_array(batch, "example")
+        return _joined(self._pieces(batch, JoinedRecords.surround))
 
     def encode_framed(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns the n rows of a batch as TFRecord records with their checksums.
@@ -154,28 +151,24 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        return self._binary_array(batch, "frame")
+        return _joined(self.framed_chunks(batch))
 
     def framed_chunks(self, batch: pa.RecordBatch) -> Iterator[pa.LargeBinaryArray]:
         """Yields the records of `encode_framed` in chunks of some thousand rows.
 
         Raises EncodingError as `encode` does.
         """
-        return self._pieces(batch, "frame")
-
-    def _binary_array(
-        self, batch: pa.RecordBatch, around: _Around
-    ) -> pa.LargeBinaryArray:
-        pieces = list(self._pieces(batch, around))
-        if len(pieces) == 1:
-            return pieces[0]
-        return pa.concat_arrays([pa.array([], pa.large_binary()), *pieces])
+        return self._pieces(batch, JoinedRecords.surround, JoinedRecords.frame)
 
     def _pieces(
-        self, batch: pa.RecordBatch, around: _Around
+        self, batch: pa.RecordBatch, *around: Callable[[JoinedRecords], None]
     ) -> Iterator[pa.LargeBinaryArray]:
+        """Yields the records of chunks, with the entries alone or what is around."""
         for start, chunk in self._chunks(batch):
-            yield binary_values(*self._record(chunk, start, around).finish())
+            record = self._record(chunk, start)
+            for surround in around:
+                surround(record)
+            yield binary_values(*record.finish())
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
@@ -205,15 +198,12 @@ class ExampleEncoder:
         for start in range(0, count, step):
             yield from self._split(rows.slice(start, step), first + start)
 
-    def _record(
-        self, chunk: pa.RecordBatch, first_row: int, around: _Around
-    ) -> JoinedRecords:
-        """Returns n >= 1 records, ready to be joined.
+    def _record(self, chunk: pa.RecordBatch, first_row: int) -> JoinedRecords:
+        """Returns the entries of n >= 1 records, ready to be joined.
 
         Args:
           chunk: n rows.
           first_row: place of the first in its batch, for messages.
-          around: what is put around the entries.
         """
         record = JoinedRecords(chunk.num_rows)
         for step in self._steps:
@@ -225,15 +215,19 @@ class ExampleEncoder:
                     self._steps = payload_steps(
                         self._columns, self.schema, lacking=self._lacking
                     )
-                    return self._record(chunk, first_row, around)
+                    return self._record(chunk, first_row)
                 record.add_fixed(*entries)
                 continue
             index, column = step
             record.add_column(column, chunk.column(index), first_row)
         _check_size(record, first_row)
-        if around != "nothing":
-            record.surround(framed=around == "frame")
         return record
+
+
+def _joined(pieces: Iterable[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+    """Returns the records of all pieces as one array; a single one as it is."""
+    arrays = [*pieces] or [pa.array([], pa.large_binary())]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -297,9 +291,8 @@ class AroundValues:
 
         Raises EncodingError as `ExampleEncoder.encode` does.
         """
-        after = self._behind._binary_array(
-            batch.select(self._behind.schema.names), "nothing"
-        )
+        columns = batch.select(self._behind.schema.names)
+        after = _joined(self._behind._pieces(columns))
         if not len(values):
             return FramedPieces([], 0, np.zeros(1, np.int64), crcs)
         sizes = _lengths(values)
@@ -308,11 +301,11 @@ class AroundValues:
         before = batch.select(self._before.schema.names)
         for start, chunk in self._before._chunks(before):
             stop = start + chunk.num_rows
-            record = self._before._record(chunk, start, "nothing")
+            record = self._before._record(chunk, start)
             record.add(self._entry, Payload.of_sizes(sizes[start:stop]))
             record.add_size(behind_sizes[start:stop])
             _check_size(record, start)
-            record.surround(framed=False)
+            record.surround()
             heads += binary_values(*record.finish()).to_pylist()
         head_sizes = _lengths(heads)
         payload_crcs = _crcs(heads)

@@ -13,8 +13,7 @@ four to move the register over it; another part of varying size costs one for ea
 of its longest value, and four to move the register over it and over the run behind it.
 """
 
-import dataclasses
-import itertools
+import math
 from collections.abc import Sequence
 
 import google_crc32c
@@ -32,18 +31,15 @@ from transforms.core.example.record_parts import (
     Repeated,
     Run,
     Store,
+    Varying,
     join,
-    matrix_views,
     varint_stores,
-    view_sizes,
 )
 from transforms.core.example.wire import Longs, Mask, Varints, Words
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
     after_few_zeros,
-    crc_distances,
-    crc_look_up,
     length_crcs,
     mask_all,
 )
@@ -65,14 +61,9 @@ class JoinedRecords:
         self.buffers = DataBuffers()
         self._rows = rows
         self._parts: list[RecordPart] = []
-        self._fixed = 0
-        self._varying: Longs | None = None
+        # Bytes of each record so far: n of them, or one int where all are equal.
+        self.totals: Longs | int = 0
         self._needs_footers = False
-
-    @property
-    def totals(self) -> Longs | int:
-        """Bytes of each record so far: n of them, or one int where all are equal."""
-        return self._fixed if self._varying is None else self._varying + self._fixed
 
     def add(self, entry: Entry, payload: Payload) -> None:
         """Adds an entry to the end of every record that has a value for it."""
@@ -113,40 +104,31 @@ class JoinedRecords:
         views = self.buffers.views_of(values)
         part = Repeated(values, views, raw_values(codes).astype(np.int64), present)
         self._parts.append(part)
-        self.add_size(part.row_sizes())
+        self.add_size(part.sizes)
 
     def add_fixed(self, template: bytes, stores: Sequence[Store]) -> None:
         """Adds neighbouring entries that every record has, of one size in all."""
         self._open_run(None).append(template, stores)
-        self._fixed += len(template)
+        self.add_size(len(template))
 
     def add_size(self, sizes: Longs | int, present: Mask | None = None) -> None:
         """Counts bytes of each record, of entries that are added or kept elsewhere."""
-        if present is not None:
-            sizes = sizes * present
-        if isinstance(sizes, int):
-            self._fixed += sizes
-        elif self._varying is None:
-            self._varying = sizes
-        else:
-            self._varying = self._varying + sizes
+        self.totals = self.totals + (sizes if present is None else sizes * present)
 
-    def surround(self, *, framed: bool) -> None:
-        """Puts the Example around the entries and, if asked for, the frame, too."""
-        totals = self.totals
-        sizes = np.full(1, totals) if isinstance(totals, int) else totals
-        tags = Varints.of(sizes.view(np.uint64))
+    def surround(self) -> None:
+        """Puts the Example around the entries."""
+        tags = Varints.of(np.atleast_1d(self.totals).view(np.uint64))
         if isinstance(tags.sizes, int):
             template = bytearray(b"\x0a") + bytes(tags.sizes)
             self._prepend(template, varint_stores(1, tags.sizes, tags))
         else:
-            self._parts.insert(0, tags.tagged(b"\x0a").views())
-        if framed:
-            self._frame(sizes + tags.sizes + 1)
+            self._parts.insert(0, Varying(tags.tagged(b"\x0a").views()))
+        self.add_size(tags.sizes + 1)
 
-    def _frame(self, lengths: Longs) -> None:
-        """Puts the frame around records of n lengths, or one that all have."""
+    def frame(self) -> None:
+        """Puts the frame around the records."""
         crcs = record_crcs(self._parts, self._rows)
+        lengths = np.atleast_1d(self.totals)
         header = (0, lengths.astype("<u8"), 0), (8, length_crcs(lengths), 0)
         self._prepend(bytearray(HEADER_BYTES), header)
         self._needs_footers = crcs is None
@@ -172,23 +154,11 @@ class JoinedRecords:
         # As complex128, the 16 bytes of a view are one element.
         cells = views.view(np.complex128)
         for index, part in enumerate(parts):
-            if isinstance(part, np.ndarray):
-                own = part
-            else:
-                own = self._views(part) if isinstance(part, Run) else part.row_views()
+            own = part.row_views(rows, self.buffers)
             cells[:, index] = np.ascontiguousarray(own).view(np.complex128)
         joined = join(views, self.buffers)
         bounds = np.frombuffer(joined.buffers()[1], np.int64, rows * len(parts) + 1)
         return joined.buffers()[2], bounds[:: len(parts)].copy()
-
-    def _views(self, run: Run) -> Words:
-        """Returns the run of every row as views (n, 2), of size 0 where absent."""
-        matrix = run.matrix(self._rows)
-        number = self.buffers.add(pa.py_buffer(matrix))
-        views = matrix_views(matrix, number)
-        if run.present is not None:
-            views[:, 0] *= run.present
-        return views
 
     def _open_run(self, present: Mask | None) -> Run:
         """Returns the run at the end of the records, if need be a new one.
@@ -206,7 +176,7 @@ class JoinedRecords:
     def _append(self, views: Words, present: Mask | None) -> None:
         if present is not None:
             views *= present[:, None]
-        self._parts.append(views)
+        self._parts.append(Varying(views))
 
     def _prepend(self, template: bytearray, stores: Sequence[Store]) -> None:
         """Puts bytes before all parts; a single element is the same in every record."""
@@ -255,95 +225,40 @@ def record_crcs(
     bytes vary, as in tables, or rows are few. Values of more than 12 bytes are not
     inside their views and are left to calls as well.
     """
-    pieces = [_Piece.of(part) for part in parts]
-    for piece, following in itertools.pairwise(pieces):
-        if following.is_fixed and not piece.is_fixed:
-            piece.behind = following.width
-            following.is_behind = True
-    if not _pays(pieces, rows):
+    # The register moves over a part and over the run behind it, which every row has, at
+    # once.
+    moves: list[list[RecordPart]] = []
+    for part in parts:
+        if moves and _is_in_all(part) and not _is_in_all(moves[-1][-1]):
+            moves[-1].append(part)
+        else:
+            moves.append([part])
+    if not _pays(moves, rows):
         return None
     registers = np.full(1, 0xFFFFFFFF, np.uint32)
-    for piece in pieces:
-        if not piece.is_behind:
-            registers = after_few_zeros(registers, piece.ends)
-        registers = registers ^ piece.contribution()
+    for first, *runs in moves:
+        behind = sum(run.width for run in runs)
+        registers = after_few_zeros(registers, first.sizes + behind)
+        registers = registers ^ first.crcs(behind)
+        for run in runs:
+            registers = registers ^ run.crcs(0)
     return np.broadcast_to(~registers, rows)
 
 
-@dataclasses.dataclass(slots=True)
-class _Piece:
-    """A part of the records.
-
-    Attributes:
-      part: of n rows.
-      sizes: bytes of each row; one int where all are equal.
-      width: the most bytes of a row.
-      is_fixed: whether it is a run that every row has.
-      behind: bytes of the fixed run directly behind a part of varying size.
-      is_behind: whether it is that run, over which the register has moved already.
-    """
-
-    part: RecordPart
-    sizes: Longs | int
-    width: int
-    is_fixed: bool = False
-    behind: int = 0
-    is_behind: bool = False
-
-    @classmethod
-    def of(cls, part: RecordPart) -> "_Piece":
-        if not isinstance(part, Run):
-            sizes = part.row_sizes() if isinstance(part, Repeated) else view_sizes(part)
-            return cls(part, sizes, int(sizes.max()))
-        width = len(part.template)
-        if part.present is None:
-            return cls(part, width, width, is_fixed=True)
-        return cls(part, part.present * width, width)
-
-    @property
-    def ends(self) -> Longs | int:
-        """Bytes from the start to the end of the fixed run behind."""
-        return self.sizes + self.behind
-
-    @property
-    def look_ups(self) -> int:
-        """Bytes to look up in every row; those of the register are among them."""
-        if isinstance(self.part, Repeated):
-            return 1 + FOOTER_BYTES
-        if not isinstance(self.part, Run):
-            return self.width + FOOTER_BYTES
-        stored = sum(
-            cells.itemsize * (cells.size // len(cells))
-            for _, cells, _ in self.part.stores
-        )
-        return stored if self.is_behind else stored + FOOTER_BYTES
-
-    def contribution(self) -> npt.NDArray[np.uint32]:
-        """Returns what the bytes change in the register after the run behind."""
-        if isinstance(self.part, Run):
-            crcs = self.part.crcs(self.behind)
-            return crcs if self.part.present is None else crcs * self.part.present
-        if isinstance(self.part, Repeated):
-            return self.part.crcs(self.behind)
-        crcs = np.zeros(len(self.part), np.uint32)
-        cells = self.part.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
-        distances = crc_distances(self.ends)
-        for position in range(self.width):
-            crcs ^= crc_look_up(distances, position, cells[:, position])
-        return crcs
+def _is_in_all(part: RecordPart) -> bool:
+    """Returns whether a part is a run that every record has."""
+    return isinstance(part, Run) and part.present is None
 
 
-def _pays(pieces: Sequence[_Piece], rows: int) -> bool:
-    """Returns whether the look-ups cost less than a call for each record."""
-    if any(
-        piece.width + piece.behind > _MAX_DISTANCE
-        or (isinstance(piece.part, np.ndarray) and piece.width > INLINE_BYTES)
-        # Spread values are hundreds, whose look-ups cost more than a call.
-        or (isinstance(piece.part, Run) and any(s[2] for s in piece.part.stores))
-        for piece in pieces
-    ):
-        return False
-    look_ups = sum(piece.look_ups for piece in pieces)
-    longest = sum(piece.width for piece in pieces)
+def _pays(moves: Sequence[Sequence[RecordPart]], rows: int) -> bool:
+    """Returns whether look-ups cost less than a call for each record."""
+    look_ups, longest = 0.0, 0
+    for parts in moves:
+        width = sum(part.width for part in parts)
+        longest += width
+        # Four of a move are those of the register.
+        look_ups += sum(part.look_ups for part in parts) + FOOTER_BYTES
+        if width > _MAX_DISTANCE or look_ups == math.inf:
+            return False
     by_look_ups = _START_NS + look_ups * (_LOOK_UP_START_NS + _LOOK_UP_NS * rows)
     return by_look_ups < rows * (_CALL_NS + _CALL_BYTE_NS * longest)

@@ -35,6 +35,7 @@ module n views are a uint64 array of shape (n, 2).
 import dataclasses
 import enum
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -159,6 +160,24 @@ class Run:
     template: bytearray = dataclasses.field(default_factory=bytearray)
     stores: list[Store] = dataclasses.field(default_factory=list)
 
+    @property
+    def width(self) -> int:
+        """The most bytes of a row."""
+        return len(self.template)
+
+    @property
+    def sizes(self) -> Longs | int:
+        """Bytes of each row; one int where all are equal."""
+        return self.width if self.present is None else self.present * self.width
+
+    @property
+    def look_ups(self) -> float:
+        """Bytes to look up in every row for CRCs."""
+        # Spread values are hundreds, whose look-ups cost more than a call.
+        spread = any(step for _, _, step in self.stores)
+        stored = sum(cells.nbytes // len(cells) for _, cells, _ in self.stores)
+        return math.inf if spread else stored
+
     def append(self, template: bytes | bytearray, stores: Iterable[Store] = ()) -> None:
         """Adds bytes to the end, with the stores in them."""
         start = len(self.template)
@@ -184,30 +203,70 @@ class Run:
                 )[:] = cells[start : start + count]
         return out.reshape(rows, width)
 
-    def crcs(self, behind: int) -> _Registers:
+    def row_views(self, rows: int, buffers: DataBuffers) -> Words:
+        """Returns the run of each row, of size 0 where absent."""
+        matrix = self.matrix(rows)
+        views = matrix_views(matrix, buffers.add(pa.py_buffer(matrix)))
+        if self.present is not None:
+            views[:, 0] *= self.present
+        return views
+
+    def crcs(self, behind: int) -> npt.NDArray[np.uint32]:
         """Returns the run's share of each record's CRC; `behind` bytes follow it.
 
         One register for all rows where the run has no stores.
         """
         end = len(self.template) + behind
         constant = bytearray(self.template)
-        columns: list[tuple[int, _Bytes]] = []
+        columns: list[tuple[int, npt.NDArray[np.uint8]]] = []
         for at, cells, _ in self.stores:
-            width = cells.itemsize * (cells.size // len(cells))
+            width = cells.nbytes // len(cells)
             constant[at : at + width] = bytes(width)
             stored = np.ascontiguousarray(cells).view(np.uint8).reshape(-1, width)
             columns += [(at + index, stored[:, index]) for index in range(width)]
-        zeros = bytes(behind)
-        # Apart from the register's start and end, which the CRC of zeros has as well.
-        crc = google_crc32c.value(bytes(constant) + zeros)
-        crcs = np.full(1, crc ^ google_crc32c.value(bytes(end)), np.uint32)
+        crcs = np.full(1, _change(constant, behind), np.uint32)
         distances = crc_distances(end)
         for position, column in columns:
             crcs = crcs ^ crc_look_up(distances, position, column)
+        return crcs if self.present is None else crcs * self.present
+
+
+@dataclasses.dataclass(frozen=True)
+class Varying:
+    """A part of any size in each row, as n views."""
+
+    views: Words
+
+    @functools.cached_property
+    def sizes(self) -> Longs:
+        """Bytes of each row."""
+        return view_sizes(self.views)
+
+    @functools.cached_property
+    def width(self) -> int:
+        """The most bytes of a row."""
+        return int(self.sizes.max())
+
+    @property
+    def look_ups(self) -> float:
+        """Bytes to look up in every row for CRCs: they must be inside the views."""
+        return self.width if self.width <= INLINE_BYTES else math.inf
+
+    def row_views(self, rows: int, buffers: DataBuffers) -> Words:
+        """Returns the part of each row."""
+        return self.views
+
+    def crcs(self, behind: int) -> npt.NDArray[np.uint32]:
+        """Returns this part's share of each record's CRC; `behind` bytes follow it."""
+        crcs = np.zeros(len(self.views), np.uint32)
+        cells = self.views.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
+        distances = crc_distances(self.sizes + behind)
+        for position in range(self.width):
+            crcs ^= crc_look_up(distances, position, cells[:, position])
         return crcs
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Repeated:
     """A part that has few different values, as a column of classes has.
 
@@ -223,34 +282,43 @@ class Repeated:
     codes: Longs
     present: Mask | None
 
-    def row_sizes(self) -> Longs:
-        """Returns the bytes of the part in each row."""
+    # Bytes to look up in every row for CRCs: a value has one.
+    look_ups = 1
+
+    @functools.cached_property
+    def sizes(self) -> Longs:
+        """Bytes of each row."""
         sizes: Longs = view_sizes(self.views).take(self.codes)
         return sizes if self.present is None else sizes * self.present
 
-    def row_views(self) -> Words:
+    @property
+    def width(self) -> int:
+        """The most bytes of a row."""
+        return int(self.sizes.max())
+
+    def row_views(self, rows: int, buffers: DataBuffers) -> Words:
         """Returns the part of each row, of size 0 where absent."""
         views = taken_views(self.views, self.codes)
         if self.present is not None:
             views *= self.present[:, None]
         return views
 
-    def crcs(self, behind: int) -> _Registers:
+    def crcs(self, behind: int) -> npt.NDArray[np.uint32]:
         """Returns this part's share of each record's CRC; `behind` bytes follow it."""
-        zeros = bytes(behind)
-        changes = np.array(
-            [
-                google_crc32c.value(value + zeros)
-                ^ google_crc32c.value(bytes(len(value) + behind))
-                for value in self.values.to_pylist()
-            ],
-            np.uint32,
-        ).take(self.codes)
-        return changes if self.present is None else changes * self.present
+        changes = [_change(value, behind) for value in self.values.to_pylist()]
+        crcs = np.array(changes, np.uint32).take(self.codes)
+        return crcs if self.present is None else crcs * self.present
 
 
-RecordPart = Run | Words | Repeated
-"""The same part of n records; Words are n views."""
+def _change(data: bytes | bytearray, behind: int) -> int:
+    """Returns what bytes of any row change in a CRC register `behind` bytes later."""
+    # The register's start and end are in the CRC of zeros as well.
+    crc: int = google_crc32c.value(bytes(data) + bytes(behind))
+    return crc ^ int(google_crc32c.value(bytes(len(data) + behind)))
+
+
+RecordPart = Run | Varying | Repeated
+"""The same part of n records."""
 
 
 class ListKind(enum.Enum):

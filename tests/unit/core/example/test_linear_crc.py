@@ -2,14 +2,12 @@
 
 import math
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
 from transforms.core.example import joined_records
 from transforms.core.example.joined_records import record_crcs
-from transforms.core.example.record_parts import DataBuffers, Run
+from transforms.core.example.record_parts import DataBuffers, Run, Varying
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +16,9 @@ def _always_by_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_records, "_CALL_NS", math.inf)
 
 
-def views_of(values: list[bytes]) -> npt.NDArray[np.uint64]:
+def views_of(values: list[bytes]) -> Varying:
     """Returns the values as binary views."""
-    return DataBuffers().views_of(pa.array(values, pa.binary()))
+    return Varying(DataBuffers().views_of(pa.array(values, pa.binary())))
 
 
 def test_values_outside_their_views_and_long_runs_are_left_to_calls() -> None:
