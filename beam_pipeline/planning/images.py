@@ -24,7 +24,7 @@ from transforms.core.placing.splitting import SplitRule, SplitSource
 from transforms.core.reasons import Fault, FaultError, Skipped
 from transforms.core.schema import Kind, Schema
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
-from transforms.formats import file_names, images
+from transforms.formats import images
 from transforms.formats.file_names import is_image_name
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
@@ -39,7 +39,7 @@ from transforms.formats.pairs import (
     sort_files,
 )
 from transforms.formats.tree_shape import Surroundings
-from transforms.storage.file_list import FileList
+from transforms.storage.file_list import FileList, in_source_order
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 
@@ -315,10 +315,10 @@ def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
     Raises:
       InputError: a mask is that of two images.
     """
-    entries = file_names.in_source_order(inputs.entries)
+    entries = in_source_order(inputs.entries)
     if inputs.masks is None or spec.masks == "none":
         return dataclasses.replace(inputs, entries=entries), None
-    masks = file_names.in_source_order(inputs.mask_files)
+    masks = in_source_order(inputs.mask_files)
     entries, labels, left_out = pair(entries, masks, inputs.masks)
     skipped = dict(inputs.skipped)
     if left_out:

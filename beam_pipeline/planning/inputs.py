@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.planning.recognition import (
     JSON_ROWS,
+    MOST_OTHERS,
     are_json_lines,
     choose,
     format_of_named,
@@ -18,6 +19,7 @@ from beam_pipeline.planning.recognition import (
     neighbours,
     recognise,
     takes_json_lines,
+    unmatched,
     without_other_yamls,
 )
 from beam_pipeline.settings.spec import Spec
@@ -27,11 +29,7 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
-from transforms.formats.file_names import (
-    MOST_OTHERS,
-    plain_name,
-    unmatched,
-)
+from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import HeldListing
 from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import FORMATS, TREES, Format, table_format

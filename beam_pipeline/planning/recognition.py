@@ -1,11 +1,13 @@
 """Recognise the format of a source by the names and first bytes of its files."""
 
+import collections
 import dataclasses
+import fnmatch
 import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +17,9 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
+from transforms.core.reasons import Skipped
 from transforms.errors import BeamTFRecordError, InputError, SpecError, source_error
-from transforms.formats.file_names import (
-    IMAGE_SUFFIXES,
-    Chosen,
-    are_plain_images,
-    choose_files,
-    is_image_name,
-    plain_name,
-)
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name, plain_name
 from transforms.formats.input_files import open_content
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import (
@@ -56,8 +52,115 @@ JSON_ROWS = (
 )
 """What a file of JSON must hold, for messages."""
 
+# Files left out for their suffix that are looked at for tables to name.
+MOST_OTHERS = 4096
 # What files of rows hold. COCO's results are arrays, too.
 _JSON = frozenset(["lines", "array"])
+
+
+def _in_any_case(suffix: str) -> str:
+    """Returns a regex for a suffix in small letters, capitals or both."""
+    # Not by a flag: in Unicode, more than two characters are one letter.
+    letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
+    return "".join(letters)
+
+
+# What nearly all names of images match.
+_PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
+
+
+def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Tells which of many paths are beyond doubt those of images.
+
+    What is True is an image for `is_image_name`, and a file of no other format; what
+    is False may be an image as well.
+    """
+    return numpy_mask(pc.match_substring_regex(paths, _PLAIN))
+
+
+class Chosen(NamedTuple):
+    """Files to read, and the others.
+
+    Attributes:
+      files: to read.
+      skipped: how many were left out, by reason.
+      others: the first of those that were left out for their suffix.
+    """
+
+    files: FileList
+    skipped: dict[str, int]
+    others: tuple[str, ...]
+
+
+def choose_files(
+    files: FileList,
+    *,
+    takes: Callable[[str], bool],
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> "Chosen":
+    """Returns the files to read, and which were left out.
+
+    A pattern is matched against the whole relative path and against the file name;
+    `*` crosses folders. One that ends with `/` is for all files in folders of that
+    name, at any depth. With `include`, what it matches is read whatever its suffix;
+    without, what `takes` says, which must be the same of all plain names of images.
+    """
+    skipped: collections.Counter[str] = collections.Counter()
+    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
+
+    def reason_of(path: str) -> str:
+        name = path.rpartition("/")[2]
+        if include and not _matches(path, name, include):
+            return Skipped.NOT_INCLUDED
+        if _matches(path, name, exclude):
+            return Skipped.EXCLUDED
+        return "" if include or takes(path) else Skipped.OTHER_SUFFIX
+
+    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        kept = ~numpy_mask(batch["hidden"])
+        if count := int((~kept).sum()):
+            skipped[Skipped.HIDDEN] += count
+        looked_at = kept
+        if takes_images and not (include or exclude):
+            looked_at = kept & ~are_plain_images(batch["path"])
+        for index in np.flatnonzero(looked_at).tolist():
+            path = os.fsdecode(batch["path"][index].as_py())
+            if reason := reason_of(path):
+                skipped[reason] += 1
+                kept[index] = False
+                if reason is Skipped.OTHER_SUFFIX and len(others) < MOST_OTHERS:
+                    others.append(path)
+        return kept
+
+    others: list[str] = []
+    chosen = files.filter(keep)
+    counts = {str(reason): count for reason, count in sorted(skipped.items())}
+    return Chosen(chosen, counts, tuple(others))
+
+
+def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
+    """Returns the patterns that match none of the files that are not hidden."""
+    left = list(dict.fromkeys(patterns))
+    for batch in files.batches():
+        seen = batch["path"].filter(pc.invert(batch["hidden"]))
+        for index in range(len(seen)):
+            if not left:
+                return []
+            path = os.fsdecode(seen[index].as_py())
+            name = path.rpartition("/")[2]
+            left = [p for p in left if not _matches(path, name, [p])]
+    return left
+
+
+def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern fits a path or a name; "dir/" fits all below such a folder."""
+    return any(
+        fnmatch.fnmatchcase(f"/{path}", f"*/{p}*")
+        if p.endswith("/")
+        else fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p)
+        for p in patterns
+    )
 
 
 def choose(

@@ -37,7 +37,7 @@ from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError
-from transforms.formats.file_names import in_nfc, in_source_order, split_in_path
+from transforms.formats.file_names import in_nfc, split_in_path
 from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
@@ -48,7 +48,12 @@ from transforms.formats.tree_shape import (
     folder_counts,
     has_splits,
 )
-from transforms.storage.file_list import FileList, origins_of, stamps_of
+from transforms.storage.file_list import (
+    FileList,
+    in_source_order,
+    origins_of,
+    stamps_of,
+)
 from transforms.storage.row_spool import RowSpool
 
 # Of raw rows; no feature of a table has such a name.

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.errors import InputError
 from transforms.storage.entries import FileEntry
 from transforms.storage.row_spool import BATCH_ROWS, RowSorter, RowSpool
 
@@ -234,3 +235,30 @@ class FileLister:
         """Returns what was found, in the byte order of the paths."""
         self._flush()
         return FileList(self._sorter.sorted(), by_path=True)
+
+
+def in_source_order(entries: FileList) -> FileList:
+    """Returns the input files by their origins' bytes.
+
+    Raises:
+      InputError: names that are equal in NFC or are not UTF-8.
+    """
+    ordered = entries.by_origin()
+    # Paths of a tree differ, and plain ones are their origins.
+    before: FileEntry | None = None
+    for entry in ordered if ordered is not entries else ():
+        try:
+            entry.path.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
+                f"Rename it, or leave it out with --exclude."
+            ) from error
+        if before and before.origin == entry.origin:
+            raise InputError(
+                f"File names must differ after Unicode normalisation (NFC); "
+                f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
+                f"Rename one."
+            )
+        before = entry
+    return ordered

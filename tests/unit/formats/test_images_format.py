@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline.planning.recognition import choose_files
 from tests.support.sources import write_files
 from transforms.core.model import Block
 from transforms.core.reasons import Skipped
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
-from transforms.formats.file_names import choose_files, is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader, Listing
 from transforms.formats.input_files import write_listing

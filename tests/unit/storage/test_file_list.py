@@ -8,11 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transforms.formats.file_names import (
-    IMAGE_SUFFIXES,
-    are_plain_images,
-    is_image_name,
-)
+from beam_pipeline.planning.recognition import are_plain_images
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.registry import FORMATS
 from transforms.storage import file_list
 from transforms.storage.entries import FileEntry
