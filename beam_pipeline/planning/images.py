@@ -50,6 +50,7 @@ _MOST_SEGMENTS = 50_000
 _SHARD_BYTES = 150_000_000
 # Masks that are looked into for a note.
 _LOOKED_AT = 8
+_MOST_CLASS_BYTES = 16 << 20
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -347,7 +348,8 @@ def mask_classes(spec: Spec, schema: Schema) -> MaskClasses | None:
     if not any(not mask.is_list for mask in masks):
         raise SpecError("mask_classes is for masks of classes; the source has none.")
     try:
-        text = storage(spec.mask_classes).read_bytes().decode("utf-8")
+        data, _ = storage(spec.mask_classes).read_stamped(_MOST_CLASS_BYTES)
+        text = data.decode("utf-8")
         return MaskClasses.parse(text)
     except (OSError, ValueError) as error:
         raise SpecError(

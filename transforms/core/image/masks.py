@@ -43,6 +43,8 @@ _Ints = npt.NDArray[np.int64]
 # Of one object: edges times the pixel columns that they cross, and pixels of the boxes
 # around its polygons. Real objects have a thousandth; these take some seconds.
 _MOST_CROSSINGS, _MOST_AREA = 1 << 21, 1 << 30
+# Polygons of one object; each takes 0.2 ms.
+_MOST_POLYGONS = 1 << 13
 # Farther from the image than any annotation is; its fifths are exact in float64.
 _FARTHEST = 2.0**24
 # Points of a grid cell along a side.
@@ -132,6 +134,8 @@ def polygon_mask(polygons: Sequence[Any], height: int, width: int) -> Mask:
       FaultError: one has fewer than three points or an odd number of coordinates, or
         they are no finite numbers, or all together they are too intricate.
     """
+    if len(polygons) > _MOST_POLYGONS:
+        raise _bad(f"it has {len(polygons):,} polygons, more than {_MOST_POLYGONS:,}")
     mask = np.zeros((height, width), np.uint8)
     crossings = area = 0
     for polygon in polygons:

@@ -124,9 +124,8 @@ class BoxedReader(TableFormat, RunReader):
         """
         if self.masks in MASK_WORDS:
             return {}
-        folder = os.path.join(root, self.masks)
-        masks = map(masks_in(folder).of_any, images)
-        paths = [mask and os.path.join(folder, mask) for mask in masks]
+        masks = map(masks_in(self.masks).of_any, images)
+        paths = [mask and os.path.join(self.masks, mask) for mask in masks]
         return {MASK: pa.array(paths, pa.string())}
 
     def rows_of(

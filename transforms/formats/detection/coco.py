@@ -151,20 +151,19 @@ class CocoReader(ListedReader):
         ]
         _check_apart(loaded, folders)
         pairs = zip(loaded, folders, strict=True)
-        outlined = sum(coco.outlined for coco in loaded)
-        boxes = sum(coco.count for coco in loaded) - outlined
-        notes = []
-        if self.masks == "all" and outlined and boxes:
-            notes.append(
-                f"{boxes:,} of {boxes + outlined:,} annotations have no outline: such "
-                f"a mask is the box, filled"
-            )
+        notes = [
+            f"{coco.file.origin!r:.80} has no list named annotations: its images have "
+            f"no objects"
+            for coco in loaded
+            if not coco.has_annotations
+        ]
         read = {coco.file.origin for coco in loaded}
         return reader.planned(
             (table for coco, folder in pairs for table in _listed(coco, *folder)),
             files[0].root,
             notes=notes,
-            outlines=outlined,
+            objects=sum(coco.count for coco in loaded),
+            outlines=sum(coco.outlined for coco in loaded),
             sampled=_DRAWN_ROWS if self.masks == "all" else SAMPLE_ROWS,
             others=[file.origin for file in files if file.origin not in read],
         )

@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 
 from transforms.core.json_text import TOO_DEEP
 from transforms.errors import InputError
+from transforms.formats.detection.objects import MOST_POINTS
 from transforms.formats.table import InputFile
 
 # Bytes that are read at once.
@@ -51,6 +52,8 @@ _POLYGONS = re.compile(
     rf"(\[(?:{_NUMBERS}|\s*+(?:\[{_NUMBERS}\][\s,]*+)++)\])(?=\s*[,}}])"
 )
 _SPACE = re.compile(r"[ \t\r\n]*")
+# Characters of an item: a polygon of a million points has 20 million.
+_MOST_ITEM = 64 << 20
 # Items that become columns at once.
 _ITEMS = 4096
 _IMAGES = pa.schema(
@@ -155,6 +158,8 @@ class JsonLists:
         rest = self._text[self._at :]
         text, end = self._behind, 0
         while not (end or self._ended):
+            if len(rest) + len(text) > _MOST_ITEM:
+                raise ValueError(f"an item of more than {_MOST_ITEM:,} characters")
             # Twice as much, so that a long value is not begun over and over.
             data = self._file.read(max(_WINDOW, len(rest), len(text)))
             self._ended = not data
@@ -246,6 +251,7 @@ class CocoFile:
       count, outlined: how many annotations there are, and how many have outlines.
       captions: how many have no box but a caption.
       has_boxes: whether one has a box.
+      has_annotations: whether there is a list of them.
       point_count: the most key points of an object; 0 where none is labelled.
       point_names: category id -> names of its key points; empty where none has any.
     """
@@ -264,7 +270,7 @@ class CocoFile:
         self.file = file
         self.images: pa.Table = _IMAGES.empty_table()
         self.outlined = self.captions = self.point_count = 0
-        self.has_boxes = False
+        self.has_boxes = self.has_annotations = False
         self.categories: dict[int, str] = {}
         self.point_names: dict[int, Sequence[str]] = {}
         self._texts = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the texts
@@ -279,6 +285,7 @@ class CocoFile:
                     elif name == "categories":
                         self._take_categories(item for item, _ in items)
                     elif name == "annotations":
+                        self.has_annotations = True
                         self._texts.seek(0)
                         texts = self._annotations(items, outlined=outlined)
                         parents = _columns(_ANNOTATIONS, texts)
@@ -372,6 +379,8 @@ class CocoFile:
             points = item.get("keypoints")
             points = points if isinstance(points, list) else []
             longest = max(longest, len(points) // 3)
+            if longest > MOST_POINTS:
+                raise ValueError(f"an object with more than {MOST_POINTS:,} key points")
             # Where it is said how many key points are labelled, that decides.
             labelled = item.get("num_keypoints", len(points))
             is_labelled |= isinstance(labelled, int) and labelled > 0

@@ -78,9 +78,11 @@ class LabelmeReader(ListedReader):
         rows: list[dict[str, Any]] = []
         names: set[str] = set()
         others: list[str] = []
-        outlines = 0
+        objects = outlines = 0
         for row, image in self.listed_files(files, names, others):
-            outlines += sum(map(_outlines_of, image.objects))
+            good = [shape for it in image.objects if not it.fault for shape in it.raw]
+            objects += len(good)
+            outlines += sum(s.get("shape_type") != "rectangle" for s in good)
             row["path"] = self._image_path(image.path, row["annotation"], paths)
             if row["split"] is None:
                 folder = posixpath.dirname(row["path"])
@@ -88,7 +90,11 @@ class LabelmeReader(ListedReader):
             rows.append(row)
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
-            [listing_of(rows)], root, others=others, outlines=outlines
+            [listing_of(rows)],
+            root,
+            others=others,
+            objects=objects,
+            outlines=outlines,
         )
 
     def _image_path(self, stated: str, origin: str, paths: SourcePaths) -> str:
@@ -160,19 +166,14 @@ def _drawn(
                     message = f"its mask, {image.size}, crosses the edge of the image"
                     raise FaultError(Reason.BAD_MASK, message)
                 drawn = np.asarray(image.convert("L")) > 0
-        except (OSError, ValueError, SyntaxError) as error:
+        except (
+            *(OSError, ValueError, SyntaxError),
+            Image.DecompressionBombError,
+        ) as error:
             message = "its mask is no PNG in base64"
             raise FaultError(Reason.BAD_MASK, message) from error
         union[top:bottom, left:right] |= drawn
     return union
-
-
-def _outlines_of(item: BoxedObject) -> int:
-    """Returns how many shapes of an object are no boxes."""
-    return sum(
-        item.fault is None and shape.get("shape_type") != "rectangle"
-        for shape in item.raw
-    )
 
 
 def _object(number: int, shape: Any) -> tuple[BoxedObject, str, _Piece]:

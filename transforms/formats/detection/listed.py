@@ -219,6 +219,7 @@ class ListedReader(BoxedReader):
         notes: Sequence[str] = (),
         left_out: int = 0,
         others: Sequence[str] = (),
+        objects: int = 0,
         outlines: int = 0,
         sampled: int = SAMPLE_ROWS,
         seen: str = "",
@@ -232,7 +233,8 @@ class ListedReader(BoxedReader):
           notes: what a person should know.
           left_out: how many files are not in the listing.
           others: files that are no annotations.
-          outlines: how many objects have an outline, of those that were looked at.
+          objects: how many were looked at.
+          outlines: how many of these have an outline.
           sampled: how many rows the sample has at most, spread evenly.
           seen: see `Planned`.
           named: images that annotations name and the listing does not.
@@ -243,6 +245,11 @@ class ListedReader(BoxedReader):
                 0,
                 f"{len(others):,} files not read, such as {others[0]!r:.80}: they are "
                 f"no {self.title}, or hold no objects of their own",
+            )
+        if self.masks == "all" and 0 < outlines < objects:
+            notes.append(
+                f"{objects - outlines:,} of {objects:,} objects have no outline: such "
+                f"a mask is the box, filled"
             )
         if outlines and self.masks != "all":
             plural = "s" if outlines > 1 else ""

@@ -56,6 +56,10 @@ SIDES = ("width", "height")
 NO_BOX = (np.nan,) * 4
 # Stands for a size that nothing states, in a sample: any box fits.
 ANY_SIZE = (2**31 - 1, 2**31 - 1)
+MOST_POINTS = 1000
+"""Key points of an object: people have 17, faces and hands some hundreds."""
+# A list of ten million images takes some three times as much in memory.
+_MOST_LIST_BYTES = 128 << 20
 # Tools round outwards, and differ in whether the last pixel belongs to a box.
 TOLERANCE_PIXELS = 1.0
 
@@ -181,7 +185,13 @@ def number_in(text: str) -> float | None:
 def lines_in(path: str) -> list[str]:
     """Returns the lines of a list but blank ones; raises InputError, OSError."""
     try:
-        text = storage(path).read_bytes().decode("utf-8-sig")
+        data, _ = storage(path).read_stamped(_MOST_LIST_BYTES)
+        text = data.decode("utf-8-sig")
+    except TooLargeError as large:
+        raise InputError(
+            f"Lists must have at most {_MOST_LIST_BYTES:,} bytes; {path!r} has "
+            f"{large.size:,}. Correct it."
+        ) from large
     except UnicodeDecodeError as error:
         raise InputError(f"Lists must be UTF-8; {path!r} is not.") from error
     return [*filter(None, map(str.strip, text.splitlines()))]

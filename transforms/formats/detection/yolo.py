@@ -21,6 +21,7 @@ and Label Studio, pages on export.
 
 import dataclasses
 import functools
+import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import BeamTFRecordError, InputError, SpecError
-from transforms.formats.detection.listed import ListedReader, listing_of
+from transforms.formats.detection.listed import SAMPLE_ROWS, ListedReader, listing_of
 from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
@@ -48,6 +49,7 @@ from transforms.formats.detection.yolo_files import (
 )
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.label_join import SourcePaths
+from transforms.formats.pairs import MASK_WORDS
 from transforms.formats.table import InputFile, Planned, spread
 
 # Labels that are looked into, for outlines and to know a source by, and texts that may
@@ -94,6 +96,10 @@ class YoloReader(ListedReader):
                 f"SOURCE; name the folder of both as SOURCE."
             )
         root, images = files[0].root, [file.origin for file in files]
+        if self.masks not in MASK_WORDS:
+            # Masks among the images are none of these.
+            inner = os.path.relpath(self.masks, root) + "/"
+            images = [image for image in images if not image.startswith(inner)]
         texts = {e.path: e.stamp for e in self.companions if not e.skipped}
         paths = SourcePaths([*images, *texts])
         config = config_of(root, texts)
@@ -143,7 +149,7 @@ class YoloReader(ListedReader):
             points=config.point_shape[0],
             point_shape=config.point_shape,
         )
-        numbers, outlines = reader._looked_into(rows, root)
+        numbers, objects, outlines = reader._looked_into(rows, root)
         names = config.names
         if names is None:
             names = {number: str(number) for number in sorted(numbers)}
@@ -160,26 +166,32 @@ class YoloReader(ListedReader):
             root,
             notes=notes,
             left_out=len(files) - len(listed),
+            objects=objects,
             outlines=outlines,
             seen=f", classes by {config.path!r:.80}" if config.path else "",
         )
 
     def _looked_into(
         self, rows: Sequence[Mapping[str, Any]], root: str
-    ) -> tuple[set[int], int]:
-        """Returns the numbers of classes, all if they have no names, and outlines."""
+    ) -> tuple[set[int], int, int]:
+        """Returns the numbers of classes, and counts objects and outlines.
+
+        Where classes have no names, or masks are stored, all labels are read.
+        """
         numbers: set[int] = set()
-        outlines = 0
-        for row in rows if self.names is None else spread(rows, _LABELS):
+        objects = outlines = 0
+        reads_all = self.names is None or self.masks == "all"
+        for row in rows if reads_all else spread(rows, SAMPLE_ROWS):
             if row["annotation"] is None or row.get("reason"):
                 continue
             image, _ = self.objects_of(row, root)
             if isinstance(image, ImageObjects):
                 good = [box for box in image.objects if box.fault is None]
+                objects += len(good)
                 outlines += sum(len(box.raw.split()) > 1 + _BOX for box in good)
                 if self.names is None:
                     numbers.update(int(box.name) for box in good)
-        return numbers, 0 if self.points else outlines
+        return numbers, objects, 0 if self.points else outlines
 
     def parse(self, data: bytes) -> ImageObjects:
         """Returns the objects of a label; raises UnicodeDecodeError."""

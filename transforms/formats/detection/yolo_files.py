@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import yaml
 
 from transforms.errors import InputError, bounded
-from transforms.formats.detection.objects import lines_in
+from transforms.formats.detection.objects import MOST_POINTS, lines_in
 from transforms.formats.file_names import split_in_path
 from transforms.formats.label_join import SourcePaths
 from transforms.storage.files import storage
@@ -184,7 +184,7 @@ def _of_yaml(text: str) -> YoloConfig:
         raise ValueError("it is no mapping")
     names = _yaml_names(config)
     shape = [int(n) for n in config.get("kpt_shape") or (0, 0)]
-    if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= 1000:
+    if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= MOST_POINTS:
         raise ValueError(f"kpt_shape must be K, 2 or K, 3; it is {shape[:4]}")
     splits: dict[str, list[str]] = {}
     for key in _SPLIT_WORDS:

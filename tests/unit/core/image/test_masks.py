@@ -134,3 +134,9 @@ def test_large_polygons_are_drawn() -> None:
     points = np.stack([320 + 200 * np.cos(turn), 240 + 200 * np.sin(turn)], axis=1)
     drawn = polygon_mask([points.ravel().tolist()], 480, 640)
     assert abs(int(drawn.sum()) - np.pi * 200**2) < 1000
+
+
+def test_polygons_without_number_are_refused() -> None:
+    """Each takes its time, however small it is."""
+    with pytest.raises(FaultError, match="300,000 polygons"):
+        polygon_mask([[1, 1, 9, 1, 9, 9]] * 300_000, 20, 40)

@@ -825,6 +825,31 @@ def test_the_last_of_two_lists_counts(root: Folder) -> None:
     assert [text[:6] for text in planned.sample.notes] == ["1 of 6"]
 
 
+def test_a_file_without_annotations(root: Folder) -> None:
+    """Its images have no objects, and a note says why: a key may be misspelt."""
+    content = coco([image(1)], [box(1, 1)])
+    content["annotatioos"] = content.pop("annotations")
+    planned = CocoReader().plan(inputs(tree(root, content), ".json"))
+    assert "no list named annotations" in planned.sample.notes[0]
+
+
+def test_items_without_an_end(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What never ends, as NULs of a hole in a file, is not held in memory."""
+    monkeypatch.setattr(coco_file, "_MOST_ITEM", 1 << 16)
+    (path,) = tree(root, EXAMPLE).rglob("*.json")
+    os.truncate(path, path.stat().st_size - 9)
+    os.truncate(path, 1 << 24)
+    with pytest.raises(SourceError, match="an item of more than 65,536 characters"):
+        CocoReader().plan(inputs(root, ".json"))
+
+
+def test_more_key_points_than_any_object_has(root: Folder) -> None:
+    """All objects have room for as many as one has: a list of them must end."""
+    tree(root, coco([image(1)], [box(1, 1, keypoints=[1, 1, 2] * 1001)]))
+    with pytest.raises(SourceError, match="more than 1,000 key points"):
+        CocoReader().plan(inputs(root, ".json"))
+
+
 def test_masks_of_too_many_pixels_are_bad_parts(root: Folder) -> None:
     """The size that a file states decides what is drawn: it may be anything."""
     large = coco(

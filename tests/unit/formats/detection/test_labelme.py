@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import pathlib
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -230,7 +232,17 @@ def test_masks_of_shapes(tmp_path: Folder) -> None:
     assert "image/object/mask" not in read_planned(root).rows[0]
 
 
-@pytest.mark.parametrize("mask", ["", "?", png([[1] * 50]), "iVBORw0KGgo="])
+def claiming(side: int) -> str:
+    """Returns a PNG of one pixel whose header claims a square of this side."""
+    data = bytearray(base64.b64decode(png([[1]])))
+    data[16:24] = struct.pack(">2I", side, side)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    "mask", ["", "?", png([[1] * 50]), "iVBORw0KGgo=", claiming(50_000)]
+)
 def test_bad_masks(mask: str, tmp_path: Folder) -> None:
     """No PNG, and one beyond the image, reject the object alone, alike in each run."""
     bad = shape([[2, 3], [4, 4]], "dog", "mask", mask=mask)

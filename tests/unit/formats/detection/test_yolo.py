@@ -1,5 +1,6 @@
 """YOLO labels: lines, all styles of data.yaml, Darknet, splits, what is bad."""
 
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -426,3 +427,31 @@ def test_masks_of_classes_in_a_folder(tmp_path: Folder) -> None:
     found = read_planned(root, masks="masks").by_name
     masks = [found[f"{n}.jpg"]["image/segmentation/class/encoded"] for n in "ab"]
     assert masks == [str(root / "masks/a.png"), None]
+
+
+def test_masks_in_a_folder_of_the_source(tmp_path: Folder) -> None:
+    """They are no images of the dataset, which nothing else describes."""
+    root = write(tmp_path, {"images/a.jpg": BOX})
+    write_image(root / "seg/a.png", (40, 20))
+    (row,) = read_planned(root, masks="seg").rows
+    assert row["image/encoded"] == "images/a.jpg"
+    assert row["image/segmentation/class/encoded"] == str(root / "seg/a.png")
+
+
+def test_one_outline_among_boxes(tmp_path: Folder) -> None:
+    """Wherever it is, masks are stored, and notes count those without one."""
+    labels = {f"images/{number:03}.jpg": BOX for number in range(40)}
+    labels["images/001.jpg"] = "0 .1 .1 .5 .1 .5 .5\n"
+    root = write(tmp_path, labels, data__yaml=NAMES + "train: images\n")
+    assert "outlines of 1 object, or more" in planned(root).notes[0]
+    (note,) = planned(root, masks="all").notes
+    assert note.startswith("39 of 40 objects have no outline")
+    assert all(row["image/object/mask"] for row in read_planned(root, masks="all").rows)
+
+
+def test_a_list_of_a_gigabyte(tmp_path: Folder) -> None:
+    """It is refused by its size, not read."""
+    root = write(tmp_path, {"images/a.jpg": BOX}, obj__names="cat\n", train__txt="")
+    os.truncate(root / "train.txt", 1 << 30)
+    with pytest.raises(InputError, match=r"train\.txt.* has 1,073,741,824"):
+        planned(root)
