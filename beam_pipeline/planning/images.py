@@ -174,9 +174,11 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             for name, share in portions_of(rule).items()
         }
     source = labels.table if labels is not None else ""
-    beside = (
-        ", with masks" if are_pairs else f", labelled by {source}" if source else ""
-    )
+    beside = f", labelled by {source}" if source else ""
+    if are_pairs and inputs.masks is not None:
+        folder = inputs.masks.base or inputs.masks.folders[0][1]
+        where = f"in {folder!r:.80}" if folder else f"called *{inputs.masks.suffix}"
+        beside = f", with masks {where}"
     folders = "split/" if listing.splits else ""
     folders += "" if beside or unlabelled else "label/"
     block_rows = block_size(

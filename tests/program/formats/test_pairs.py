@@ -1,6 +1,7 @@
 """Pairs of image and mask, and masks beside other sources, from end to end."""
 
 import io
+import os
 import pathlib
 from typing import Any
 
@@ -78,6 +79,8 @@ def test_a_list_of_classes(tmp_path: Folder) -> None:
     listed.write_text("cat\n")
     refused(2, root, tmp_path / "c", "--mask-classes", listed)
     refused(2, root, tmp_path / "c", "--mask-classes", tmp_path / "none")
+    os.truncate(listed, 1 << 30)
+    refused(2, root, tmp_path / "c", "--mask-classes", listed)
 
 
 def test_masks_of_0_and_255_get_a_note(tmp_path: Folder) -> None:

@@ -166,6 +166,7 @@ class CocoReader(ListedReader):
             outlines=sum(coco.outlined for coco in loaded),
             sampled=_DRAWN_ROWS if self.masks == "all" else SAMPLE_ROWS,
             others=[file.origin for file in files if file.origin not in read],
+            seen=f", of {first_few([repr(origin) for origin in sorted(read)], 2)}",
         )
 
     def _chosen(self, files: Sequence[InputFile]) -> list[CocoFile]:
