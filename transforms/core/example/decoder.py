@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.arrays import is_bytes, is_list
+from transforms.core.arrays import is_bytes, is_list, list_lengths
 from transforms.core.example.example_walk import (
     FEW_RECORDS,
     TAGS,
@@ -26,6 +26,7 @@ from transforms.core.example.messages import message
 from transforms.core.example.wire import (
     Longs,
     Mask,
+    OddListsError,
     PaddedBytes,
     gathered,
     read_floats,
@@ -43,7 +44,6 @@ VALUE_TYPES = {
 """The type of single values, by their list in the message."""
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
-_NO_RECORDS: Longs = np.empty(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,6 +93,11 @@ class FeatureColumn:
         mask = None if self.rows is None else pa.array(_absent(rows, count))
         bounds = pa.array(np.cumsum(sizes))
         return pa.LargeListArray.from_arrays(bounds, self.values, mask=mask)
+
+    def own_lists(self) -> pa.LargeListArray:
+        """Returns the values of the m records that have it as lists."""
+        number = len(self.values) if self.counts is None else len(self.counts)
+        return dataclasses.replace(self, rows=None).lists(number)
 
 
 def _absent(rows: Longs, count: int) -> Mask:
@@ -145,12 +150,11 @@ def read_columns(
         fits, steps = walk(padded, payloads.starts, payloads.lengths)
         keys = None if wanted is None else {name.encode() for name in wanted}
         steps = [step for step in steps if keys is None or step[0][0] in keys]
-        parts, bad = _decoded(padded, steps, fits)
-        good = fits & ~bad
+        parts = _decoded(padded, steps, fits)
         for (key, tag), spans in steps:
-            if tag is None and len(spans.among(good)):
+            if tag is None and len(spans.among(fits)):
                 untyped.add(key)
-        rest = np.flatnonzero(~good)
+        rest = np.flatnonzero(~fits)
     errors = _parse(payloads, rest, parse, wanted, parts, untyped)
     features: dict[str, dict[str, FeatureColumn]] = {}
     for key, tag in sorted(parts):
@@ -161,50 +165,41 @@ def read_columns(
 
 
 def _decoded(
-    padded: PaddedBytes, found: Sequence[tuple[Typed, Spans]], fits: Mask
-) -> tuple[_Parts, Mask]:
-    """Returns the values of the records that fit, but for those returned as a mask.
+    padded: PaddedBytes, steps: Sequence[tuple[Typed, Spans]], fits: Mask
+) -> _Parts:
+    """Returns the values of the records that fit.
 
-    These must be decided by protobuf.
+    Takes those out of `fits` that protobuf must decide.
     """
-    bad = np.zeros(len(fits), np.bool_)
     while True:
         parts: _Parts = {}
-        good = fits & ~bad
-        everything, before = bool(good.all()), int(bad.sum())
-        for (key, tag), spans in found:
+        good = fits.copy()
+        everything = bool(good.all())
+        for (key, tag), spans in steps:
             mine = spans if everything else spans.among(good)
             if tag is not None and len(mine):
-                column, wrong = _column(padded, TAGS[tag], mine)
-                parts.setdefault((key, tag), []).append(column)
-                bad[wrong] = True
-        if int(bad.sum()) == before:
-            return parts, bad
+                try:
+                    column = _column(padded, TAGS[tag], mine)
+                except OddListsError as odd:
+                    rows = odd.lists if mine.rows is None else mine.rows[odd.lists]
+                    fits[rows] = False
+                else:
+                    parts.setdefault((key, tag), []).append(column)
+        if np.array_equal(good, fits):
+            return parts
 
 
-def _column(
-    padded: PaddedBytes, kind: str, spans: Spans
-) -> tuple[FeatureColumn, Longs]:
-    """Returns the values in the spans, and the records that protobuf must decide."""
+def _column(padded: PaddedBytes, kind: str, spans: Spans) -> FeatureColumn:
+    """Returns the values in the spans; raises OddListsError."""
     rows, starts, stops = spans.rows, spans.starts, spans.stops
+    counts: Longs | None = None
     if kind != "bytes_list":
         read = read_floats if kind == "float_list" else read_integers
-        numbers = read(padded, starts, stops)
-        bad = numbers.bad if rows is None else rows[numbers.bad]
-        items = np.empty(0) if len(bad) else numbers.items
-        return FeatureColumn(rows, numbers.counts, pa.array(items)), bad
-    if spans.lists is None:
-        return FeatureColumn(
-            rows, None, gathered(padded.data, starts, stops)
-        ), _NO_RECORDS
-    assert rows is not None  # records with lists are not among them
-    at, *bounds = spans.lists
-    texts = split_bytes(padded, *bounds)
-    if len(texts.bad):
-        return FeatureColumn(rows, None, pa.array([])), at[texts.bad]
-    single = FeatureColumn(rows, None, gathered(padded.data, starts, stops))
-    lists = FeatureColumn(at, texts.counts, gathered(padded.data, *texts.items))
-    return _merged([single, lists], -1), _NO_RECORDS
+        counts, numbers = read(padded, starts, stops)
+        return FeatureColumn(rows, counts, pa.array(numbers))
+    if spans.are_lists:
+        counts, starts, stops = split_bytes(padded, starts, stops)
+    return FeatureColumn(rows, counts, gathered(padded.data, starts, stops))
 
 
 def _parse(
@@ -258,21 +253,13 @@ def _merged(parts: Sequence[FeatureColumn], count: int) -> FeatureColumn:
     rows = [column.rows for column in parts if column.rows is not None]
     places = np.concatenate(rows)
     order = np.argsort(places, kind="stable")
-    sizes = np.concatenate(
-        [
-            np.ones(len(own), np.int64) if column.counts is None else column.counts
-            for own, column in zip(rows, parts, strict=True)
-        ]
-    )
-    values = pa.concat_arrays([column.values for column in parts])
-    starts, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
+    lists = pa.concat_arrays([column.own_lists() for column in parts])
     if np.any(np.diff(places) < 0):
-        within = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        values = values.take(pa.array(np.repeat(starts, sizes) + within))
+        lists = lists.take(pa.array(order))
     return FeatureColumn(
         None if len(places) == count else places[order],
-        None if all(column.counts is None for column in parts) else sizes,
-        values,
+        None if all(c.counts is None for c in parts) else list_lengths(lists),
+        lists.flatten(),
     )
 
 

@@ -49,40 +49,29 @@ FEW_RECORDS = 16
 _LEAST_SHARE, _MOST_POOR_STEPS = 64, 64
 
 
-_NO_ROWS: Longs = np.empty(0, np.int64)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spans:
-    """Where the values of one feature are, in all records that a step found it in.
+    """Where the values of one feature are, in records that a step found it in.
 
     Attributes:
       rows: int64 array of m: those records, ascending; None: all.
       starts, stops: int64 arrays of m: the packed numbers, or the single value.
-      lists: of bytes, the records with another number of values than one: rows,
-        starts, stops of their lists. They are not among `rows`.
+      are_lists: whether they are lists of bytes, of another number of values than one.
     """
 
     rows: Longs | None
     starts: Longs
     stops: Longs
-    lists: tuple[Longs, Longs, Longs] | None = None
+    are_lists: bool = False
 
     def __len__(self) -> int:
-        return len(self.starts) + (0 if self.lists is None else len(self.lists[0]))
+        return len(self.starts)
 
     def among(self, records: Mask) -> "Spans":
         """Returns the spans of some records."""
         rows = np.arange(len(records)) if self.rows is None else self.rows
         kept = records[rows]
-        lists = None
-        if self.lists is not None and (inside := records[self.lists[0]]).any():
-            at, starts, stops = (array[inside] for array in self.lists)
-            lists = at, starts, stops
-        return Spans(rows[kept], self.starts[kept], self.stops[kept], lists)
-
-
-_NOWHERE = Spans(_NO_ROWS, _NO_ROWS, _NO_ROWS)
+        return Spans(rows[kept], self.starts[kept], self.stops[kept], self.are_lists)
 
 
 def walk(
@@ -95,8 +84,8 @@ def walk(
       starts, lengths: int64 arrays of n: where each record is.
 
     Returns:
-      A mask of n, and features with spans, one for each step. Spans of records that are
-      not regular are meaningless.
+      A mask of n, and features with their spans, in the steps' order. Spans of records
+      that are not regular are meaningless.
     """
     cursors = _Cursors(padded, starts, starts + lengths)
     steps = list(cursors)
@@ -128,12 +117,12 @@ class _Cursors:
             heads = {row: self._head(row) for row in few.tolist()}
             valid = [head for head in heads.values() if head is not None]
             first = min(valid, key=lambda head: (head[0], head[1] or 0), default=None)
-            spans = _NOWHERE if first is None else self._step(*first)
-            moved = len(spans)
+            spans = [] if first is None else self._step(*first)
+            moved = sum(map(len, spans))
             are_alike = are_alike and moved == len(left)
             poor += moved < FEW_RECORDS or moved * _LEAST_SHARE < len(left)
             if first is not None and moved:
-                yield first, spans
+                yield from ((first, found) for found in spans if len(found))
             else:
                 # It is no entry, or one of wrong lengths.
                 odd = [row for row, head in heads.items() if head in (first, None)]
@@ -161,7 +150,7 @@ class _Cursors:
             return None
         return key, tag
 
-    def _step(self, key: bytes, tag: int | None) -> Spans:
+    def _step(self, key: bytes, tag: int | None) -> list[Spans]:
         """Moves over the entries of one feature; returns where its values are."""
         if tag is None:
             spans = self._entries(np.arange(len(self._stops)), key, tag)
@@ -170,32 +159,30 @@ class _Cursors:
         self._check_once(key, spans)
         return spans
 
-    def _typed_entries(self, key: bytes, tag: int) -> Spans:
+    def _typed_entries(self, key: bytes, tag: int) -> list[Spans]:
         begins, ends, plain = self._plain_entries(key, tag)
         if plain.all():
             # The spans keep theirs: cursors move on.
             self._places = ends.copy()
-            return Spans(None, begins, ends)
+            return [Spans(None, begins, ends)]
         left = self._maybe_here(np.flatnonzero(~plain), key)
         self._places = np.where(plain, ends, self._places)
-        lists = None
+        lists: list[Spans] = []
         if len(left):
-            others = self._entries(left, key, tag)
+            others, *lists = self._entries(left, key, tag)
             plain[others.rows] = True
             begins[others.rows] = others.starts
             ends[others.rows] = others.stops
-            lists = others.lists
             if plain.all():
-                return Spans(None, begins, ends)
+                return [Spans(None, begins, ends)]
         rows = np.flatnonzero(plain)
-        return Spans(rows, begins[rows], ends[rows], lists)
+        return [Spans(rows, begins[rows], ends[rows]), *lists]
 
-    def _check_once(self, key: bytes, spans: Spans) -> None:
+    def _check_once(self, key: bytes, spans: Sequence[Spans]) -> None:
         """Refuses records that have had the key before: the last one wins."""
         here = np.zeros(len(self._stops), np.bool_)
-        here[slice(None) if spans.rows is None else spans.rows] = True
-        if spans.lists is not None:
-            here[spans.lists[0]] = True
+        for found in spans:
+            here[slice(None) if found.rows is None else found.rows] = True
         seen = self._seen.get(key)
         if seen is not None:
             self._refuse(np.flatnonzero(here & seen))
@@ -226,8 +213,11 @@ class _Cursors:
         named |= self._padded.bytes[places + 1] >= 0x80
         return rows[named]
 
-    def _entries(self, rows: Longs, key: bytes, tag: int | None) -> Spans:
-        """Moves the cursors of some records over their entries of any size."""
+    def _entries(self, rows: Longs, key: bytes, tag: int | None) -> list[Spans]:
+        """Moves the cursors of some records over their entries of any size.
+
+        Returns spans of single values, and behind them those of lists of bytes.
+        """
         padded, stops = self._padded, self._stops[rows]
         places = self._places[rows]
         literal = b"\x0a" + varint(len(key)) + key + b"\x12"
@@ -241,7 +231,7 @@ class _Cursors:
         if tag is None:
             right &= at == ends
             self._places[rows[right]] = ends[right]
-            return Spans(rows[right], ends[right], ends[right])
+            return [Spans(rows[right], ends[right], ends[right])]
         right &= (at < ends) & (padded.bytes[at] == tag)
         sizes, at = padded.lengths(at + 1)
         right &= at + sizes == ends
@@ -254,11 +244,11 @@ class _Cursors:
             begins = np.where(empty, ends, begins)
             whole = right
         self._places[rows[right]] = ends[right]
-        lists = None
-        if (others := right & ~whole).any():
-            lists = rows[others], at[others], ends[others]
-        whole = whole & right
-        return Spans(rows[whole], begins[whole], ends[whole], lists)
+        single, others = right & whole, right & ~whole
+        return [
+            Spans(rows[single], begins[single], ends[single]),
+            Spans(rows[others], at[others], ends[others], are_lists=True),
+        ]
 
     def _holds(self, places: Longs, literal: bytes) -> Mask:
         """Tells where these bytes are at the places."""

@@ -56,7 +56,6 @@ _PADDING = MOST_KEY_BYTES + 32
 # Lists of bytes are split value by value, in all records at once. Behind this many
 # values, a handful of longer lists is left to protobuf.
 _MANY_VALUES, _FEW_LISTS = 64, 16
-_NO_LISTS: Longs = np.empty(0, np.int64)
 
 
 def varint(value: int) -> bytes:
@@ -211,48 +210,51 @@ class PaddedBytes:
         return value, cursor + size
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Values:
-    """What is read of m lists: the values of one feature in m records.
+# How many values each of m lists has, None for one each; and all values in order.
+Counted = tuple[Longs | None, npt.NDArray[Any]]
+
+
+class OddListsError(Exception):
+    """Lists of values that protobuf must read, if it can.
 
     Attributes:
-      counts: int64 array of m: how many values each record has; None: one each.
-      items: all values in the records' order: int64, or float32; of bytes, the start
-        and the stop of each.
-      bad: which of the m records protobuf must decide; the rest is then unusable.
+      lists: int64 array: which of the lists.
     """
 
-    counts: Longs | None
-    items: Any
-    bad: Longs = dataclasses.field(default_factory=lambda: _NO_LISTS)
+    def __init__(self, lists: Longs) -> None:
+        super().__init__(f"{len(lists):,} lists")
+        self.lists = lists
 
 
-def read_floats(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
-    """Returns the floats of m packed lists; those of no multiple of 4 bytes are bad."""
+def _refuse(lists: Longs) -> None:
+    """Raises OddListsError if there are any such lists."""
+    if len(lists):
+        raise OddListsError(lists)
+
+
+def read_floats(padded: PaddedBytes, starts: Longs, stops: Longs) -> Counted:
+    """Reads m packed lists of floats; those of no multiple of 4 bytes are odd."""
     sizes = stops - starts
     if (sizes == 4).all():
-        return Values(None, padded.floats[starts])
-    odd = np.flatnonzero(sizes % 4)
-    if len(odd):
-        return Values(None, None, odd)
+        return None, padded.floats[starts]
+    _refuse(np.flatnonzero(sizes % 4))
     data = _joined(padded.data, starts, stops)
-    return Values(sizes // 4, np.frombuffer(data, "<f4").astype(np.float32, copy=False))
+    return sizes // 4, np.frombuffer(data, "<f4").astype(np.float32, copy=False)
 
 
-def read_integers(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
-    """Returns the varints of m >= 1 packed lists; lists with a broken one are bad."""
+def read_integers(padded: PaddedBytes, starts: Longs, stops: Longs) -> Counted:
+    """Reads m >= 1 packed lists of varints; those with a broken one are odd."""
     sizes = stops - starts
     if sizes.min() >= 1 and sizes.max() <= MAX_VARINT_BYTES:
         items, ends_there = read_varints(padded.bytes, padded.words, starts, sizes)
         if ends_there.all():
-            return Values(None, items)
+            return None, items
     joined = PaddedBytes(_joined(padded.data, starts, stops))
     bounds = np.concatenate(([0], np.cumsum(sizes)))
     ends = np.flatnonzero(joined.bytes[: int(bounds[-1])] < 0x80)
     filled = np.flatnonzero(sizes)
     whole = joined.bytes[bounds[filled + 1] - 1] < 0x80
-    if not whole.all():
-        return Values(None, None, filled[~whole])
+    _refuse(filled[~whole])
     sizes = np.diff(ends, prepend=-1)
     begins = ends + 1 - sizes
     wrong = sizes > MAX_VARINT_BYTES
@@ -260,14 +262,17 @@ def read_integers(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
         joined.bytes, joined.words, begins, np.minimum(sizes, MAX_VARINT_BYTES)
     )
     wrong |= ~right
-    if wrong.any():
-        bad = np.searchsorted(bounds, begins[wrong], "right") - 1
-        return Values(None, None, np.unique(bad))
-    return Values(np.diff(np.searchsorted(ends, bounds)), items)
+    _refuse(np.unique(np.searchsorted(bounds, begins[wrong], "right") - 1))
+    return np.diff(np.searchsorted(ends, bounds)), items
 
 
-def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
-    """Returns where the values are in m >= 1 lists between starts and stops."""
+def split_bytes(
+    padded: PaddedBytes, starts: Longs, stops: Longs
+) -> tuple[Longs, Longs, Longs]:
+    """Splits m >= 1 lists of bytes; those that are not bytes alone are odd.
+
+    Returns how many values each list has, and start and stop of all values.
+    """
     spans: list[tuple[Longs, Longs, Longs]] = []
     bad: list[Longs] = []
     rows, cursor = np.arange(len(starts)), starts
@@ -283,13 +288,11 @@ def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
         bad.append(rows[~right])
         rows, cursor = rows[right], ends[right]
         spans.append((rows, begin[right], cursor))
-    wrong = np.concatenate(bad)
-    if len(wrong):
-        return Values(None, None, wrong)
+    _refuse(np.concatenate(bad))
     rows, begins, ends = (np.concatenate(chunks) for chunks in zip(*spans, strict=True))
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows, minlength=len(starts))
-    return Values(counts, (begins[order], ends[order]))
+    return counts, begins[order], ends[order]
 
 
 def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
