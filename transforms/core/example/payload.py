@@ -21,6 +21,7 @@ position of the records (`stores`). All others are n Arrow binary views.
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -144,65 +145,45 @@ class PayloadColumn:
         Raises EncodingError: a uint64 over 2**63 - 1, a float64 beyond the range of
         float32, a null inside a list, a value over MAX_EXAMPLE_BYTES.
         """
-        location = _FlatRows(self.name, first_row, None)
         array = decoded(array)
         if array.null_count == len(array):
             return None
         present = numpy_mask(array.is_valid()) if array.null_count else None
+        starts: Longs | None = None
+        values, with_value = array, present
         if self._is_list:
-            return self._list(array, present, first_row, buffers)
-        if self.kind is ListKind.BYTES:
-            views, sizes = buffers.views_of(array), np.diff(offsets_of(array))
-            seen = True if present is None else present
-            _check_size(int(np.max(sizes, where=seen, initial=0)), location)
-            return Payload.of_sizes(sizes, present, views)
+            starts, values = flattened(array, present)
+            values, with_value = decoded(values), None
+        place = _FlatRows(self.name, first_row, starts)
+        if starts is not None:
+            _check_items(values, starts, place)
         if self.kind is ListKind.FLOAT:
-            stores: list[Store] = [(0, _floats(array, present, location), 0)]
-            return Payload(4, 4, None, present, stores)
-        varints = Varints.of(_integers(array, present, location))
-        if isinstance(varints.sizes, int):
-            size = varints.sizes
-            stores = varint_stores(0, size, varints)
-            return Payload(size, size, None, present, stores)
-        return Payload.of_sizes(varints.sizes, present, varints.views())
-
-    def _list(
-        self,
-        array: pa.Array,
-        present: Mask | None,
-        first_row: int,
-        buffers: DataBuffers,
-    ) -> Payload:
-        starts, values = flattened(array, present)
-        values = decoded(values)
-        location = _FlatRows(self.name, first_row, starts)
-        if values.null_count:
-            position = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False)))
-            raise location.error(
-                position,
-                "a list must not hold nulls, because no list of a tf.train.Example "
-                "can; drop them, or put a value in their place",
-            )
-        _check_size(int(np.diff(starts).max()), location)
-        if self.kind is ListKind.FLOAT:
-            floats = _floats(values, None, location)
-            per_row = len(floats) // len(array)
-            uniform = present is None and bool((np.diff(starts) == per_row).all())
-            if uniform and 0 < per_row * 4 <= _MAX_STORED_BYTES:
-                stores: list[Store] = [(0, floats.reshape(len(array), per_row), 0)]
-                return Payload(per_row * 4, per_row * 4, None, None, stores)
-            starts = starts * 4
-            data = pa.py_buffer(floats)
-        elif not len(values):
-            data = pa.py_buffer(b"")
+            floats = _floats(values, with_value, place)
+            each = len(floats) // len(array)
+            if starts is None or (
+                present is None
+                and 0 < each * 4 <= _MAX_STORED_BYTES
+                and bool((np.diff(starts) == each).all())
+            ):
+                cells = floats.reshape(len(array), each)
+                return Payload(each * 4, each * 4, None, present, [(0, cells, 0)])
+            values = binary_values(floats, starts * 4)
         elif self.kind is ListKind.INT64:
-            starts, data = _packed_varints(_integers(values, None, location), starts)
-        else:
-            starts, data = _repeated_bytes(values, starts, location)
-        sizes = np.diff(starts)
-        _check_size(int(sizes.max()), location)
-        views = buffers.views_of(binary_values(data, starts))
-        return Payload.of_sizes(sizes, present, views)
+            varints = Varints.of(_integers(values, with_value, place))
+            if starts is not None:
+                values = _packed(varints, starts)
+            elif isinstance(varints.sizes, int):
+                size = varints.sizes
+                stores = varint_stores(0, size, varints)
+                return Payload(size, size, None, present, stores)
+            else:
+                return Payload.of_sizes(varints.sizes, present, varints.views())
+        elif starts is not None:
+            values = _repeated_bytes(values, starts)
+        sizes = np.diff(offsets_of(values))
+        seen = True if present is None else present
+        _check_size(int(np.max(sizes, where=seen, initial=0)), place)
+        return Payload.of_sizes(sizes, present, buffers.views_of(values))
 
 
 Step = tuple[int, PayloadColumn]
@@ -312,6 +293,21 @@ def few_values(array: pa.Array) -> pa.Array | None:
     return values if is_short and is_few and not values.null_count else None
 
 
+def _check_items(values: pa.Array, starts: Longs, place: _FlatRows) -> None:
+    """Raises EncodingError for a null in a list, and a list that is too large."""
+    if values.null_count:
+        position = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False)))
+        raise place.error(
+            position,
+            "a list must not hold nulls, because no list of a tf.train.Example can; "
+            "drop them, or put a value in their place",
+        )
+    size = int(np.diff(starts).max())
+    if is_bytes(values.type) and len(starts) == 2:
+        size = max(size, int(np.diff(offsets_of(values)).sum()))
+    _check_size(size, place)
+
+
 def _check_size(size: int, place: _FlatRows) -> None:
     """Raises EncodingError where a value alone is too large for an Example."""
     # Only a chunk of a single row can exceed the limit, so the row is the first one.
@@ -324,9 +320,7 @@ def _check_size(size: int, place: _FlatRows) -> None:
         )
 
 
-def _filled(
-    values: npt.NDArray[np.generic], present: Mask | None
-) -> npt.NDArray[np.generic]:
+def _filled(values: npt.NDArray[Any], present: Mask | None) -> npt.NDArray[Any]:
     """Fills null slots, which may hold anything, with a value that occurs."""
     if present is None:
         return values
@@ -362,36 +356,29 @@ def _floats(
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         floats: npt.NDArray[np.float32] = values.astype("<f4")
     infinite = np.isinf(floats)
-    if infinite.any():
-        infinite &= np.isfinite(values.view(np.float64))
-        if infinite.any():
-            position = int(np.argmax(infinite))
-            raise place.error(
-                position,
-                "a float must fit in float32 (3.4028235e+38 at most) to stand in a "
-                f"FloatList; found {values[position]!r}; scale it, or store it as "
-                "text or bytes",
-            )
+    if infinite.any() and (infinite & np.isfinite(values)).any():
+        position = int(np.argmax(infinite & np.isfinite(values)))
+        raise place.error(
+            position,
+            "a float must fit in float32 (3.4028235e+38 at most) to stand in a "
+            f"FloatList; found {values[position]!r}; scale it, or store it as "
+            "text or bytes",
+        )
     return floats
 
 
-def _packed_varints(values: Words, starts: Longs) -> tuple[Longs, pa.Buffer]:
-    """Returns byte offsets of n rows, and the varints of all values in a buffer."""
-    varints = Varints.of(values)
+def _packed(varints: Varints, starts: Longs) -> pa.LargeBinaryArray:
+    """Returns the payloads of lists of varints that begin at the values `starts`."""
     if isinstance(varints.sizes, int) and varints.sizes == 1:
-        return starts, pa.py_buffer(varints.low.astype(np.uint8))
-    views = varints.views().reshape(len(values), 1, 2)
-    return _joined_lists(views, DataBuffers(), starts)
+        return binary_values(varints.low.astype(np.uint8), starts)
+    return _joined_lists(varints.views()[:, None], DataBuffers(), starts)
 
 
-def _repeated_bytes(
-    values: pa.Array, starts: Longs, place: _FlatRows
-) -> tuple[Longs, pa.Buffer]:
-    """Returns byte offsets of n rows, and `0a size value` of all values."""
-    sizes = np.diff(offsets_of(values))
-    _check_size(int(sizes.sum()) if len(starts) == 2 else 0, place)
+def _repeated_bytes(values: pa.Array, starts: Longs) -> pa.LargeBinaryArray:
+    """Returns the payloads of lists of bytes: `0a size value` of all values."""
     buffers = DataBuffers()
     views = np.empty((len(values), 2, 2), np.uint64)
+    sizes = np.diff(offsets_of(values))
     views[:, 0] = Varints.of(sizes.view(np.uint64)).tagged(b"\x0a").views()
     views[:, 1] = buffers.views_of(values)
     return _joined_lists(views, buffers, starts)
@@ -399,14 +386,14 @@ def _repeated_bytes(
 
 def _joined_lists(
     views: Words, buffers: DataBuffers, starts: Longs
-) -> tuple[Longs, pa.Buffer]:
+) -> pa.LargeBinaryArray:
     """Returns the payloads of lists that begin at the values `starts`.
 
     The views of m values are an array (m, P, 2).
     """
     joined = join(views, buffers)
     ends = offsets_of(joined)[:: views.shape[1]]
-    return ends.take(starts), joined.buffers()[2] or pa.py_buffer(b"")
+    return binary_values(joined.buffers()[2] or b"", ends.take(starts))
 
 
 def bytes_of(array: pa.Array) -> int:

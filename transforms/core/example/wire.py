@@ -89,8 +89,8 @@ class Varints:
 
     @classmethod
     def of(cls, values: Words) -> "Varints":
-        """Encodes a uint64 array of n >= 1 values."""
-        top = int(values.max())
+        """Encodes a uint64 array of n values."""
+        top = int(values.max(initial=0))
         longest = varint_size(top)
         shortest = longest if longest == 1 else varint_size(int(values.min()))
         if longest == 1:
