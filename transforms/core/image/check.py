@@ -308,7 +308,7 @@ def _lacks_rows(data: bytes, image: ImageFile.ImageFile) -> bool:
 
 
 def _codestream_size(data: bytes) -> tuple[int, int]:
-    """Returns the size in the codestream, which need not agree with JP2's header."""
+    """Returns the size of a JPEG 2000, checked in its codestream; JP2's may differ."""
     _, _, right, bottom, left, top, *_, components, _ = _siz_fields(data)
     if right <= left or bottom <= top or not 1 <= components <= 4:
         raise damaged(
@@ -319,7 +319,7 @@ def _codestream_size(data: bytes) -> tuple[int, int]:
 
 
 def _siz_fields(data: bytes) -> tuple[int, ...]:
-    """Returns the fields of the codestream's SIZ marker (T.800 A.5.1).
+    """Returns the fields of the SIZ marker, which are checked (T.800 A.5.1).
 
     FF 4F | FF 51 | length, 2 | capabilities, 2 | Xsiz, 4 | Ysiz, 4 | XOsiz, 4
     | YOsiz, 4 | XTsiz, 4 | YTsiz, 4 | XTOsiz, 4 | YTOsiz, 4 | components, 2 | bits, 1
@@ -331,7 +331,7 @@ def _siz_fields(data: bytes) -> tuple[int, ...]:
 
 
 def _canvas_size(data: bytes) -> tuple[int, int]:
-    """Returns the size of a WebP, for which Pillow allocates when it opens the file.
+    """Returns the size of a WebP, checked before Pillow opens it and allocates.
 
     VP8X states sides less one in 24 bits, VP8L less one in 14, VP8 in 14 of 16 bits.
     """
