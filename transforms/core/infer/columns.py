@@ -32,6 +32,7 @@ is the label, and whether float64 becomes int64, is decided in `evidence`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -47,7 +48,6 @@ from transforms.core.arrays import (
     values_and_rows,
 )
 from transforms.core.infer.evidence import (
-    EXAMPLES,
     Cells,
     Evidence,
     Found,
@@ -58,19 +58,14 @@ from transforms.core.infer.evidence import (
     extent_of,
     image_starts,
     inference,
-    large_numbers,
 )
 from transforms.core.infer.texts import Tally, add_texts
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import (
-    Doubles,
-    complaint,
-)
+from transforms.core.rows.column import FLOAT32_EXACT, NO_PLACES, complaint, unheld
 from transforms.core.rows.common_type import FILES, plain_array, plain_type
 from transforms.core.rows.conform import cast
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind
-from transforms.core.statistics import Extent, wider
 from transforms.errors import InputError, SpecError, nearest
 
 
@@ -145,10 +140,12 @@ def infer_typed(columns: Mapping[str, Cells]) -> dict[str, Found]:
     """
     inferred = {}
     for name, given in columns.items():
-        chunks = [plain_array(chunk) for chunk in chunks_of(given)]
-        column = pa.chunked_array(chunks, plain_type(given.type, FILES))
-        feature, remark = _inferred(name, column)
-        evidence = _count_misfits(column, feature)
+        kind = plain_type(given.type, FILES)
+        parts = list(map(plain_array, chunks_of(given))) or [pa.nulls(0, kind)]
+        feature, remark = _inferred(name, pa.chunked_array(parts, kind))
+        evidence = functools.reduce(
+            Evidence.merge, [_part_evidence(part, feature) for part in parts]
+        )
         remark = "; ".join(filter(None, (remark, evidence.remark)))
         inferred[name] = (feature, dataclasses.replace(evidence, remark=remark))
     return inferred
@@ -241,56 +238,45 @@ def _type_remark(kind: pa.DataType) -> str:
     return ""
 
 
-def _count_misfits(column: Cells, feature: Feature) -> Evidence:
-    """Casts a sampled column to its feature; counts missing values and misfits."""
-    missing = misfits = 0
-    extent: Extent = (None, None)
-    bad_examples: dict[str, None] = {}
-    whole, remark = True, ""
-    # Columns of float32 and float16 lose nothing as a FloatList; float64 may.
-    leaf = column.type
+def _part_evidence(part: pa.Array, feature: Feature) -> Evidence:
+    """Casts part of a column to its feature; counts missing values and misfits."""
+    cells = cast(part, feature)
+    bad = np.zeros(len(part), np.bool_) if cells.bad is None else cells.bad
+    whole, numbers, remark = False, None, ""
+    leaf = part.type
     while is_list(leaf):
         leaf = leaf.value_type
+    # Columns of float32 and float16 lose nothing as a FloatList; float64 may.
     is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(leaf)
-    numbers = LargeNumbers() if is_double else None
-    for chunk in chunks_of(column):
-        cells = cast(chunk, feature)
-        missing += cells.values.null_count
-        bad = cells.bad
-        if bad is not None:
-            misfits += int(bad.sum())
-            missing -= int(bad.sum())
-            odd = chunk.filter(pa.array(bad))
-            bad_examples.update(dict.fromkeys(examples_of(odd)))
-            if feature.is_list and cells.cells_with(Reason.MISSING_VALUE).any():
-                remark = complaint(feature, Reason.MISSING_VALUE)
-        values = cells.values
-        if numbers is not None:
-            # The extent of the float64 values: float32 would round its limits.
-            values, rows = values_and_rows(chunk)
-            doubles = raw_values(values)
-            if values.null_count:
-                present = numpy_mask(values.is_valid())
-                doubles, rows = doubles[present], rows[present]
-            whole = whole and _are_whole(doubles)
-            numbers = numbers.merge(large_numbers(doubles, rows, chunk, bad))
-        extent = wider(extent, extent_of(values))
+    # Of float64 the extent of its own values: float32 would round its limits.
+    values, rows = values_and_rows(part) if is_double else (cells.values, NO_PLACES)
+    low, high = extent_of(values)
+    if is_double:
+        doubles, numbers = raw_values(values), LargeNumbers()
+        if values.null_count:
+            present = numpy_mask(values.is_valid())
+            doubles, rows = doubles[present], rows[present]
+        inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
+        whole = bool((inside & (np.floor(doubles) == doubles)).all())
+        if max(-(low or 0), high or 0) >= FLOAT32_EXACT:
+            lost = np.zeros_like(bad)
+            lost[rows[unheld(doubles)]] = True
+            # Rows that are bad in any case do not count as lost.
+            lost &= ~bad
+            numbers = LargeNumbers.of(doubles, int(lost.sum()), examples_of(part, lost))
+    if feature.is_list and cells.cells_with(Reason.MISSING_VALUE).any():
+        remark = complaint(feature, Reason.MISSING_VALUE)
+    misfits = int(bad.sum())
     return Evidence(
-        sampled=len(column),
-        missing=missing,
+        sampled=len(part),
+        missing=cells.values.null_count - misfits,
         misfits=misfits,
-        minimum=extent[0],
-        maximum=extent[1],
-        examples=examples_of(column),
-        misfit_examples=tuple(bad_examples)[:EXAMPLES],
+        minimum=low,
+        maximum=high,
+        examples=examples_of(part),
+        misfit_examples=examples_of(part, bad),
         remark=remark,
         exact_text=pa.types.is_decimal(leaf),
-        whole=whole and is_double,
+        whole=whole,
         numbers=numbers,
     )
-
-
-def _are_whole(doubles: Doubles) -> bool:
-    """Whether numbers are whole and inside int64; NaN and infinities are not."""
-    inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
-    return bool((inside & (np.floor(doubles) == doubles)).all())

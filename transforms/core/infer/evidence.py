@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,9 +33,8 @@ from transforms.core.rows.column import (
     Mask,
     is_beyond_float32,
     python_value,
-    unheld,
 )
-from transforms.core.rows.common_type import is_binary, plain_array
+from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.core.statistics import Extent, wider
@@ -107,17 +105,12 @@ class LargeNumbers:
 
     @classmethod
     def of(
-        cls, numbers: Doubles, *, unheld: int = 0, examples: tuple[str, ...] = ()
+        cls, numbers: Doubles, unheld: int = 0, examples: tuple[str, ...] = ()
     ) -> "LargeNumbers":
-        """Counts numbers of 2^24 and more, none beyond float32; see the attributes."""
-        inside = is_beyond_float32(numbers)
-        fractions = inside & (np.floor(numbers) != numbers)
-        return cls(
-            int(np.count_nonzero(inside)),
-            int(np.count_nonzero(fractions)),
-            unheld,
-            examples,
-        )
+        """Counts the large ones of some numbers; see the attributes."""
+        voters = numbers[is_beyond_float32(numbers)]
+        fractions = int(np.count_nonzero(np.floor(voters) != voters))
+        return cls(len(voters), fractions, unheld, examples)
 
     def merge(self, other: "LargeNumbers") -> "LargeNumbers":
         """Returns the numbers of both, the examples of the first in front."""
@@ -125,7 +118,7 @@ class LargeNumbers:
             self.voters + other.voters,
             self.fractions + other.fractions,
             self.unheld + other.unheld,
-            tuple(dict.fromkeys((*self.examples, *other.examples)))[:EXAMPLES],
+            _first(self.examples, other.examples),
         )
 
     @property
@@ -134,24 +127,6 @@ class LargeNumbers:
         if self.fractions and self.fractions * 100 >= self.voters * _MEASURED_IN_100:
             return InexactIntegers.ROUND
         return InexactIntegers.REJECT
-
-
-def large_numbers(
-    doubles: Doubles, rows: npt.NDArray[np.int64], chunk: pa.Array, bad: Mask | None
-) -> LargeNumbers:
-    """Returns the evidence of the large ones of m numbers, in these rows of a chunk.
-
-    Rows that are bad in any case do not count as lost.
-    """
-    size = np.abs(doubles)
-    large = (size >= FLOAT32_EXACT) & (size <= FLOAT32_MAX)
-    if not large.any():
-        return LargeNumbers()
-    lost = np.unique(rows[unheld(doubles)])
-    if bad is not None:
-        lost = lost[~bad[lost]]
-    examples = examples_of(chunk.take(pa.array(lost[:_LOOKED_AT])))
-    return LargeNumbers.of(doubles[large], unheld=len(lost), examples=examples)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,23 +167,23 @@ class Evidence:
     exact_text: bool = False
 
     def merge(self, other: "Evidence") -> "Evidence":
-        """Returns the evidence of both parts, with the examples of the first."""
+        """Returns the evidence of both parts, the examples of the first in front."""
         low, high = wider((self.minimum, self.maximum), (other.minimum, other.maximum))
         numbers = self.numbers or other.numbers
         if self.numbers is not None and other.numbers is not None:
             numbers = self.numbers.merge(other.numbers)
-        return Evidence(
-            self.sampled + other.sampled,
-            self.missing + other.missing,
-            self.misfits + other.misfits,
-            low,
-            high,
-            self.examples or other.examples,
-            self.misfit_examples or other.misfit_examples,
+        return dataclasses.replace(
+            self,
+            sampled=self.sampled + other.sampled,
+            missing=self.missing + other.missing,
+            misfits=self.misfits + other.misfits,
+            minimum=low,
+            maximum=high,
+            examples=_first(self.examples, other.examples),
+            misfit_examples=_first(self.misfit_examples, other.misfit_examples),
             whole=self.whole and other.whole,
             numbers=numbers,
-            remark=self.remark,
-            exact_text=self.exact_text,
+            remark=self.remark or other.remark,
         )
 
 
@@ -262,18 +237,19 @@ def _with_policy(feature: Feature, evidence: Evidence) -> Found:
         return feature, evidence
     if feature.kind is not Kind.FLOAT:
         return feature, dataclasses.replace(evidence, numbers=None)
-    misfits, examples = evidence.misfits, evidence.misfit_examples
+    evidence = dataclasses.replace(evidence, numbers=None)
     if numbers.policy is InexactIntegers.REJECT:
-        misfits += numbers.unheld
-        distinct = dict.fromkeys((*examples, *numbers.examples))
-        examples = tuple(distinct)[:EXAMPLES]
-    evidence = dataclasses.replace(
-        evidence,
-        misfits=misfits,
-        misfit_examples=examples,
-        numbers=None,
-    )
+        evidence = dataclasses.replace(
+            evidence,
+            misfits=evidence.misfits + numbers.unheld,
+            misfit_examples=_first(evidence.misfit_examples, numbers.examples),
+        )
     return dataclasses.replace(feature, inexact_integers=numbers.policy), evidence
+
+
+def _first(examples: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the first distinct examples of two parts."""
+    return tuple(dict.fromkeys((*examples, *more)))[:EXAMPLES]
 
 
 def extent_of(values: pa.Array) -> Extent:
@@ -328,15 +304,20 @@ def first_texts(texts: Cells) -> tuple[str, ...]:
     return tuple(str(value)[:EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])
 
 
-def examples_of(column: Cells) -> tuple[str, ...]:
-    """Returns the first distinct values as texts, which messages show."""
+def examples_of(column: Cells, chosen: Mask | None = None) -> tuple[str, ...]:
+    """Returns the first distinct values as texts, which messages show.
+
+    Args:
+      column: n values.
+      chosen: n bools: which of them; None for all.
+    """
+    if chosen is not None:
+        column = column.take(pa.array(np.flatnonzero(chosen)[:_LOOKED_AT]))
     return first_distinct(column.slice(0, _LOOKED_AT), _shown_example)
 
 
 def _shown_example(value: pa.Scalar) -> str:
     """Returns an example value as messages show it; of bytes and images the size."""
-    if is_binary(value.type):
-        return f"{value.as_buffer().size} bytes"
     native = python_value(value, items=EXAMPLE_ITEMS)
     if isinstance(native, dict) and isinstance(native.get("bytes"), bytes):
         native = native["bytes"]

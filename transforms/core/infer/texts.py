@@ -108,61 +108,6 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
         size = most
 
 
-class Texts:
-    """Counts the texts that are no numbers, among the first cells of pieces."""
-
-    def __init__(self) -> None:
-        self._counts: collections.Counter[str] = collections.Counter()
-        self._cells = 0
-        self._many = False
-
-    def add(self, texts: pa.StringArray) -> None:
-        """Adds texts that are not numbers, without nulls."""
-        sample = trimmed(texts.slice(0, _COUNTED))
-        value_counts = sample.value_counts()
-        self._cells += len(sample)
-        if len(value_counts) > _KEPT:
-            self._many = True
-            order = np.argsort(-value_counts.field("counts").to_numpy(), kind="stable")
-            value_counts = value_counts.take(pa.array(order[:_KEPT]))
-        pairs = (value_counts.field(name).to_pylist() for name in ("values", "counts"))
-        for text, count in zip(*pairs, strict=True):
-            if len(text) > EXAMPLE_CHARS:
-                self._many = True
-            else:
-                self._counts[text] += count
-
-    @property
-    def few(self) -> int:
-        """The number of distinct texts, if they are few; else 0."""
-        count = len(self._counts)
-        many = self._many or count > _FEW or count * _REPEATS > self._cells
-        return 0 if many else count
-
-    def near(self, kind: Kind, share: float) -> NearKind | None:
-        """Returns a kind that `share` of the cells have, and these texts have not.
-
-        None where too few or all cells have it.
-        """
-        stops = sorted(self._counts.items(), key=lambda item: -item[1])
-        alone = not self._many and len(stops) <= _MOST_STOPS
-        least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
-        if not stops or share * 100 < least:
-            return None
-        return NearKind(kind, share, tuple(stops[:_MOST_STOPS]), alone)
-
-    def near_bool(self) -> NearKind | None:
-        """Returns bool if most of these texts are true or false."""
-        others = Texts()
-        others._counts = collections.Counter(
-            {t: n for t, n in self._counts.items() if t.lower() not in _BOOLS}
-        )
-        count = self._counts.total() - others._counts.total()
-        if not count or self._many:
-            return None
-        return others.near(Kind.BOOL, count / self._cells)
-
-
 @dataclasses.dataclass
 class _Some:
     """Cells of one sort: how many, and the first distinct ones."""
@@ -178,20 +123,84 @@ class _Some:
 
 
 @dataclasses.dataclass
+class _Words(_Some):
+    """Cells that are no numbers, and the frequent ones of the first of each piece.
+
+    Attributes:
+      counts: how often each frequent one occurs.
+      counted: cells among which they were counted.
+      many: whether there are others.
+    """
+
+    counts: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    counted: int = 0
+    many: bool = False
+
+    def add(self, texts: pa.StringArray) -> None:
+        """Adds all of these cells, without nulls."""
+        super().add(texts)
+        sample = trimmed(texts.slice(0, _COUNTED))
+        value_counts = sample.value_counts()
+        self.counted += len(sample)
+        if len(value_counts) > _KEPT:
+            self.many = True
+            order = np.argsort(-value_counts.field("counts").to_numpy(), kind="stable")
+            value_counts = value_counts.take(pa.array(order[:_KEPT]))
+        pairs = (value_counts.field(name).to_pylist() for name in ("values", "counts"))
+        for text, count in zip(*pairs, strict=True):
+            if len(text) > EXAMPLE_CHARS:
+                self.many = True
+            else:
+                self.counts[text] += count
+
+    @property
+    def few(self) -> int:
+        """The number of distinct texts, if they are few; else 0."""
+        count = len(self.counts)
+        many = self.many or count > _FEW or count * _REPEATS > self.counted
+        return 0 if many else count
+
+    def near(
+        self, kind: Kind, share: float, stops: Mapping[str, int] | None = None
+    ) -> NearKind | None:
+        """Returns a kind that `share` of the cells have, and these texts have not.
+
+        None where too few or all cells have it. Of these texts, `stops` are the ones
+        that have it not; None for all.
+        """
+        found = self.counts if stops is None else stops
+        ranked = sorted(found.items(), key=lambda item: -item[1])
+        alone = not self.many and len(ranked) <= _MOST_STOPS
+        least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
+        if not ranked or share * 100 < least:
+            return None
+        return NearKind(kind, share, tuple(ranked[:_MOST_STOPS]), alone)
+
+    def near_bool(self) -> NearKind | None:
+        """Returns bool if most of these texts are true or false."""
+        others = {t: n for t, n in self.counts.items() if t.lower() not in _BOOLS}
+        count = self.counts.total() - sum(others.values())
+        if not count or self.many:
+            return None
+        return self.near(Kind.BOOL, count / self.counted, others)
+
+
+@dataclasses.dataclass
 class Tally:
     """Counts of the cells of one column, added up over its pieces.
 
     Attributes:
       total: number of cells of the whole column, with missing ones; None if unknown.
       cells, nulls: of those added.
-      present: cells that are not missing for a number or bool.
-      bools: those that are true or false.
+      only_bools: whether all that are present are true or false.
       numbers: those that are decimal numbers, `nan` or an infinity.
       finite: whether a decimal number was among them.
       whole: whether all numbers are whole, inside int64 or not.
       pointed: whether a whole one has a point or an exponent.
       zero_led: whether one has a leading zero, which a number would lose.
-      words: those that are no numbers; `texts` counts some of them.
+      words: those that are no numbers.
       beyond: numbers beyond float32.
       large: whole numbers outside int64, without point and exponent.
       large_numbers: those of 2^24 and more that float32 may not hold.
@@ -202,15 +211,13 @@ class Tally:
     total: int | None
     cells: int = 0
     nulls: int = 0
-    present: int = 0
-    bools: int = 0
+    only_bools: bool = True
     numbers: int = 0
     finite: bool = False
     whole: bool = True
     pointed: bool = False
     zero_led: bool = False
-    words: _Some = dataclasses.field(default_factory=_Some)
-    texts: Texts = dataclasses.field(default_factory=Texts)
+    words: _Words = dataclasses.field(default_factory=_Words)
     beyond: _Some = dataclasses.field(default_factory=_Some)
     large: _Some = dataclasses.field(default_factory=_Some)
     large_numbers: LargeNumbers = dataclasses.field(default_factory=LargeNumbers)
@@ -228,27 +235,14 @@ class Tally:
         """
         self.cells += len(texts)
         self.nulls += texts.null_count
-        examples: tuple[str, ...] = ()
-        if not (self.first and self.first_present):
-            examples = first_texts(texts)
-        self.first = self.first or examples
-        if self.is_settled:
-            return
-        if plain is not None and (self.first_present or examples):
-            self.first_present = self.first_present or examples
-            if pa.types.is_integer(plain.type):
-                self.int_extent = wider(self.int_extent, extent_of(plain))
-            else:
-                self.whole = False
-            self._add_numbers(one_array(texts), plain, len(plain) - plain.null_count)
+        self.first = self.first or first_texts(texts)
+        if plain is not None and not self.is_settled:
+            self._add_numbers(one_array(texts), Column(plain))
             return
         for piece in _pieces(texts):
             if self.is_settled:
                 break
-            if _are_words(piece):
-                self._add_words(piece.drop_null())
-            else:
-                self._add_piece(piece.drop_null())
+            self._add_piece(piece.drop_null())
 
     @property
     def is_settled(self) -> bool:
@@ -256,7 +250,7 @@ class Tally:
 
         Of one that is text for a few words among numbers, a note says how many.
         """
-        if self.zero_led or self.bools == self.present or self.total is None:
+        if self.zero_led or self.only_bools or self.total is None:
             return self.zero_led
         words = self.words.count
         many = words * 100 > self.total * (100 - _NUMBERS_IN_100)
@@ -266,7 +260,7 @@ class Tally:
         """Returns the kind of the column, by the rules of the module."""
         words = self.words.count if words is None else words
         present = self.numbers + words
-        if words and self.bools == present:
+        if words and self.only_bools:
             return Kind.BOOL
         enough = self.numbers * 100 >= present * _NUMBERS_IN_100
         if self.zero_led or not enough or not self.finite:
@@ -284,19 +278,19 @@ class Tally:
     def near(self, kind: Kind) -> NearKind | None:
         """Returns the kind of most cells, where the other cells prevent it."""
         words = self.words.count
-        if not words or self.zero_led or self.bools == self.present:
+        if not words or self.zero_led or self.only_bools:
             return None
         if not self.numbers:
-            return self.texts.near_bool()
+            return self.words.near_bool()
         kind = self.kind(words=0) if kind is Kind.TEXT else kind
         share = self.numbers / (self.numbers + words)
-        return None if kind is Kind.TEXT else self.texts.near(kind, share)
+        return None if kind is Kind.TEXT else self.words.near(kind, share)
 
     def found(self, name: str) -> Found:
         """Returns a feature of this name, and the evidence for its kind."""
         kind = self.kind()
         misfits: list[_Some] = []
-        missing, extent = self.cells - self.present, self.extent
+        missing, extent = self.cells - self.numbers - self.words.count, self.extent
         if kind is Kind.TEXT:
             missing, extent = self.nulls, (None, None)
         elif kind is Kind.INT64:
@@ -315,35 +309,11 @@ class Tally:
             examples=self.first if kind is Kind.TEXT else self.first_present,
             misfit_examples=tuple(examples)[:EXAMPLES],
             near=self.near(kind),
-            few=self.texts.few if kind is Kind.TEXT else 0,
+            few=self.words.few if kind is Kind.TEXT else 0,
             remark=_EXACT if is_exact else "",
             exact_text=is_exact,
             numbers=self.large_numbers,
         )
-
-    def _add_numbers(self, texts: pa.StringArray, values: pa.Array, count: int) -> None:
-        """Adds `count` numbers that texts hold; the other values are null."""
-        extent = extent_of(values)
-        # A column of nothing but nan and inf is text.
-        self.finite = self.finite or extent[0] is not None
-        self.extent = wider(self.extent, extent)
-        self.present += count
-        self.numbers += count
-        places = large_places(values)
-        if not len(places):
-            return
-        numbers = doubles_of(texts, places)
-        lost = places[unheld(numbers)]
-        first = first_texts(texts.take(pa.array(lost[:EXAMPLES])))
-        large = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
-        self.large_numbers = self.large_numbers.merge(large)
-
-    def _add_words(self, words: pa.StringArray) -> None:
-        if len(words):
-            self.first_present = self.first_present or first_texts(words)
-            self.present += len(words)
-            self.words.add(words)
-            self.texts.add(words)
 
     def number_kind(self, texts: Cells) -> Kind:
         """Returns the kind that cells with these in front may have, if numbers."""
@@ -353,50 +323,79 @@ class Tally:
 
     def _add_piece(self, present: pa.StringArray) -> None:
         """Adds cells that are not null; some may be words for missing values."""
+        if _are_words(present):
+            self._add_words(present)
+            return
         kind = self.number_kind(present)
         plain = cast_plain(present, kind)
-        if plain is None:
-            present = without_missing(present).drop_null()
+        if plain is not None:
+            self._add_numbers(present, Column(plain))
+            return
+        present = without_missing(present).drop_null()
         if not len(present):
             return
-        self.first_present = self.first_present or first_texts(present)
         if present[0].as_py().lower() in _BOOLS and (
             exact(present, Kind.BOOL).faults is None
         ):
-            self.bools += len(present)
-            self._add_words(present)
-            return
-        cells = exact(present, kind) if plain is None else Column(plain)
-        wholes = -1
-        if kind is Kind.INT64:
-            wholes = self._add_whole(present, cells)
-            if cells.faults is not None:
-                cells = exact(present, Kind.FLOAT)
-        # A number too large for float32 is a number.
-        beyond = _cells_of(present, cells, Reason.OUT_OF_RANGE)
-        self.beyond.add(beyond)
-        self.finite = self.finite or len(beyond) > 0
-        words = _cells_of(present, cells, Reason.NOT_A_NUMBER)
-        numbers = len(present) - len(words)
-        self.whole = self.whole and wholes == numbers
-        self._add_numbers(present, cells.values, numbers)
-        if len(words):
-            bools = exact(words, Kind.BOOL).values
-            self.bools += len(bools) - bools.null_count
-            led = pc.match_substring_regex(trimmed(words), ZERO_LED)
-            self.zero_led = self.zero_led or pc.any(led).as_py()
-            self._add_words(words)
+            self._add_words(present, are_bools=True)
+        else:
+            self._add_numbers(present, exact(present, kind))
 
-    def _add_whole(self, present: pa.StringArray, found: Column) -> int:
-        """Adds what texts are as int64; returns how many of them are whole numbers."""
-        self.int_extent = wider(self.int_extent, extent_of(found.values))
-        self.pointed = self.pointed or found.pointed
-        outside = _cells_of(present, found, Reason.OUT_OF_RANGE)
-        if len(outside):
-            integers = pc.match_substring_regex(trimmed(outside), INTEGER)
-            outside = outside.filter(integers)
-            self.large.add(outside)
-        return len(outside) + len(present) - int(found.values.null_count)
+    def _add_words(self, words: pa.StringArray, *, are_bools: bool = False) -> None:
+        """Adds cells that are no numbers, and not missing."""
+        if len(words):
+            self.first_present = self.first_present or first_texts(words)
+            self.only_bools = self.only_bools and are_bools
+            self.words.add(words)
+
+    def _add_numbers(self, texts: pa.StringArray, cells: Column) -> None:
+        """Adds cells as int64 or float32, and as words what is none of these.
+
+        Args:
+          texts: the cells; null where one is missing.
+          cells: the same, converted.
+        """
+        self.first_present = self.first_present or first_texts(texts)
+        numbers = wholes = len(texts) - cells.values.null_count
+        extent = extent_of(cells.values)
+        if pa.types.is_integer(cells.values.type):
+            self.int_extent = wider(self.int_extent, extent)
+            self.pointed = self.pointed or cells.pointed
+            outside = _cells_of(texts, cells, Reason.OUT_OF_RANGE)
+            if len(outside):
+                outside = outside.filter(pc.match_substring_regex(outside, INTEGER))
+                self.large.add(outside)
+                wholes += len(outside)
+            if cells.faults is not None:
+                cells = exact(texts, Kind.FLOAT)
+                extent = extent_of(cells.values)
+                numbers = len(texts) - cells.values.null_count
+        else:
+            wholes = -1
+        if cells.faults is not None:
+            # A number too large for float32 is a number.
+            beyond = _cells_of(texts, cells, Reason.OUT_OF_RANGE)
+            self.beyond.add(beyond)
+            numbers += len(beyond)
+            self.finite = self.finite or len(beyond) > 0
+            words = _cells_of(texts, cells, Reason.NOT_A_NUMBER)
+            if len(words):
+                led = pc.match_substring_regex(words, ZERO_LED)
+                self.zero_led = self.zero_led or pc.any(led).as_py()
+                self._add_words(words)
+        self.numbers += numbers
+        self.whole = self.whole and wholes == numbers
+        self.only_bools = self.only_bools and not numbers
+        # A column of nothing but nan and inf is text.
+        self.finite = self.finite or extent[0] is not None
+        self.extent = wider(self.extent, extent)
+        places = large_places(cells.values)
+        if len(places):
+            doubles = doubles_of(texts, places)
+            lost = places[unheld(doubles)]
+            first = first_texts(texts.take(pa.array(lost[:EXAMPLES])))
+            large = LargeNumbers.of(doubles, len(lost), first)
+            self.large_numbers = self.large_numbers.merge(large)
 
 
 def _cells_of(texts: pa.StringArray, cells: Column, reason: Reason) -> pa.StringArray:
