@@ -29,7 +29,6 @@ from transforms.core.segment import Segment
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.reading.row_filter import RowFilter, row_filter
-from transforms.rows.tally import SpooledBundle
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.commit import CommitDataset, commit_dataset
 from transforms.stages.job_plan import (
@@ -41,7 +40,7 @@ from transforms.stages.job_plan import (
 )
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows, ReuseBlocks
-from transforms.stages.read import AdmitRows, ListBlocks, ReadBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.stages.stratify import TakeStrata, await_strata
 from transforms.stages.write import CountShards, WriteCatalogue, WriteShards
 from transforms.work.store import Store
@@ -138,7 +137,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     leaks = _leak_rule(plan)
     locks = {"split_lock": plan.splits.lock_digest}
     layout = ShardLayout(
-        name=plan.name,
+        name=str(spec.name),
         schema=planned.schema,
         sharding=plan.sharding,
         compression=spec.compression,
@@ -245,7 +244,7 @@ def build(
             | "Between" >> between
             | "Check rows" >> beam.Map(_checked, keyed=sharding.keyed)
         )
-    return _place_and_write(
+    return place_and_write(
         batches,
         plan,
         [read.facts, read.rejects],
@@ -257,36 +256,7 @@ def build(
     )
 
 
-def build_rows(
-    bundles: beam.PCollection[SpooledBundle],
-    plan: beam.PCollection[JobPlan],
-    facts: list[beam.PCollection[Any]],
-    *,
-    catalogue: bool,
-    commit: Callable[[list[Any], ShardCounts, JobPlan], Any],
-) -> beam.PCollection[Any]:
-    """Adds what follows when rows are spooled and planned; returns what is committed.
-
-    Args:
-      bundles: the spooled rows.
-      plan: of them, one element.
-      facts: of the source that the rows were read from, if there is one.
-      catalogue: whether there may be one.
-      commit: commits the facts of the whole job.
-    """
-    planned = beam.pvalue.AsSingleton(plan)
-    pieces, admitted = bundles | "Admit" >> AdmitRows(planned)
-    return _place_and_write(
-        pieces,
-        planned,
-        [admitted, *facts],
-        catalogue=catalogue,
-        leaks=True,
-        commit=commit,
-    )
-
-
-def _place_and_write(
+def place_and_write(
     rows: beam.PCollection[Any],
     plan: PlanInput,
     facts: list[beam.PCollection[Any]],

@@ -334,7 +334,7 @@ def _show_plan(plan: Plan) -> None:
     """Prints what a run would do."""
     planned = plan.planned
     files = count_text(len(plan.inputs.entries), "file")
-    size = size_text(plan.inputs.bytes)
+    size = size_text(plan.inputs.entries.bytes)
     print_line(f"source  {plan.spec.source}: {planned.layout}, {files}, {size}")
     if planned.skipped:
         print_line(f"skipped {counts_text(planned.skipped)}")

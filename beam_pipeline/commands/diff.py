@@ -20,6 +20,7 @@ from beam_pipeline.terminal import (
     print_text,
     shape_text,
 )
+from transforms.core.arrays import decoded
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
 from transforms.reading.catalogue import Catalogue
@@ -178,8 +179,7 @@ def _joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
     """Returns values of columns as bytes, joined in a row; missing ones are skipped."""
     texts = []
     for column in columns:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+        column = decoded(column)
         if column.type not in (pa.binary(), pa.large_binary()):
             column = column.cast(pa.large_string())
         texts.append(column.cast(pa.large_binary()))

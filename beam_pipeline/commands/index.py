@@ -56,7 +56,6 @@ class _Deriving:
       manifest: of the dataset, as it was at the start.
       store: where the files are until they are whole.
       overwrite: whether files of others that have their names are replaced.
-      named: names of the derived files that the manifest has.
       facts: of what is there in the end, by name.
       has_written: whether files are written that the dataset lacks, or has damaged.
     """
@@ -65,9 +64,13 @@ class _Deriving:
     manifest: Manifest
     store: Store
     overwrite: bool
-    named: set[str]
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     has_written: bool = False
+
+    @functools.cached_property
+    def noted(self) -> dict[str, DerivedFile]:
+        """The derived files that the manifest has, by name."""
+        return {facts.file: facts for facts in self.manifest.derived}
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a derived file, unless it is there.
@@ -92,7 +95,7 @@ class _Deriving:
         if self.store.placed:
             self._make_room(name, path)
         else:
-            if name not in self.named and storage(path).exists():
+            if name not in self.noted and storage(path).exists():
                 if not self.overwrite:
                     raise taken_name(path)
                 storage(path).remove_file()
@@ -104,7 +107,7 @@ class _Deriving:
 
         What a run of the same kind has left may be equal; who writes it looks.
         """
-        named = {facts.file: facts for facts in self.manifest.derived}.get(name)
+        named = self.noted.get(name)
         if not storage(path).exists() or not (named or self.overwrite):
             return
         if named and not self.overwrite and storage(path).size_of() == named.bytes:
@@ -115,7 +118,7 @@ class _Deriving:
 
     def finished(self) -> Manifest:
         """Returns the manifest with what was written."""
-        derived = {facts.file: facts for facts in self.manifest.derived} | {
+        derived = self.noted | {
             name: DerivedFile(name, facts.bytes, facts.crc32c, _MAKER, __version__)
             for name, facts in self.facts.items()
         }
@@ -306,8 +309,7 @@ def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
         seen = storage(os.path.join(directory, MANIFEST_NAME)).look().version
         manifest = target.read_manifest(directory)
         store = there.open_derived(Store(there.work_path(_WORK, seen="")), manifest)
-        named = {facts.file for facts in manifest.derived}
-        work = _Deriving(directory, manifest, store, overwrite, named)
+        work = _Deriving(directory, manifest, store, overwrite)
         try:
             yield work
             finished = work.finished()

@@ -62,7 +62,7 @@ def _share_read(plan: "Plan", store: "Store") -> float | None:
     if isinstance(source, RunSource):
         size, whole = source.block_rows, sum(plan.planned.records.values())
     else:
-        size, whole = getattr(source, "block_bytes", 0), plan.inputs.bytes
+        size, whole = getattr(source, "block_bytes", 0), plan.inputs.entries.bytes
     if not size or not whole:
         return None
     return min(len(storage(store.segments).names_if_there()) * size / whole, 1.0)

@@ -10,7 +10,7 @@ import yaml
 from beam_pipeline.planning.evidence import near_in_words
 from beam_pipeline.planning.feature_checks import contract_settings
 from beam_pipeline.planning.features import class_names
-from beam_pipeline.planning.image_columns import role_names
+from beam_pipeline.planning.image_columns import role_names, stored_roles
 from beam_pipeline.planning.inputs import PlannedInputs
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
@@ -33,8 +33,6 @@ _WIDTH = 88
 _STATED = (
     "dtype encoding unit mask missing unknown inexact_integers fill constant".split()
 )
-# Roles that the folders of an image tree fill, unless a table has the labels.
-_LABEL_ROLES = frozenset(["label", "text", "synset"])
 # Dates and times in whole seconds, the default unit of a timestamp.
 _DATE = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -89,9 +87,8 @@ def _of_images(spec: Spec, planned: PlannedInputs, *, is_tree: bool) -> set[str]
     """Returns the features that are stored of each image, or file, without a word."""
     stored = planned.schema.stored
     if is_tree:
-        roles = role_names(spec, "files" if planned.schema.of_kind(Kind.FILE) else "")
-        if spec.labels:
-            roles = {r: name for r, name in roles.items() if r not in _LABEL_ROLES}
+        tree = "files" if planned.schema.of_kind(Kind.FILE) else ""
+        roles = stored_roles(spec, tree, labelled=not spec.labels)
         return {*roles.values()} - spec.features.keys()
     images_stored = [feature for feature in stored if feature.kind is Kind.IMAGE]
     is_named = spec.preset != "default" or bool(spec.feature_names)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.datasets.open_dataset import OpenDataset, condition_of
-from transforms.core.arrays import is_bytes, values_and_rows
+from transforms.core.arrays import decoded, is_bytes, values_and_rows
 from transforms.core.manifest import Manifest
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
@@ -218,8 +218,7 @@ class _Search:
 
     def _texts(self, values: pa.Array) -> pa.Array:
         """Returns keys as a file of keys spells them."""
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+        values = decoded(values)
         try:
             if not (pa.types.is_integer(values.type) or is_bytes(values.type)):
                 raise pa.ArrowInvalid(f"it is {values.type}")

@@ -68,12 +68,8 @@ def open_dataset(
     given = os.fspath(path)
     contents = find_records(given, features or {})
     if missing == "schema":
-        stored = [
-            feature.name for feature in contents.features if looks.gives_stored(feature)
-        ]
-        absent = {
-            name: contents.absent[name] for name in stored if name in contents.absent
-        }
+        stored = {f.name for f in contents.features if looks.gives_stored(f)}
+        absent = {name: v for name, v in contents.absent.items() if name in stored}
         looks = dataclasses.replace(looks, missing=absent)
     looks.check_names(contents.features)
     return OpenDataset(given, contents, looks, check, features)

@@ -136,22 +136,18 @@ def plan_reading(
     path = absolute(plain(path))
     said = _features_said(features or {})
     contents = _found_at(path, said)
-    shards = [shard for _, shard in contents.shards]
-    if split is not None:
-        if split not in contents.splits:
-            near = nearest(str(split), contents.splits)
-            raise SpecError(f"split must be one of {path}; it has no {split!r}{near}.")
-        shards = [shard for name, shard in contents.shards if name == split]
+    if split is not None and split not in contents.splits:
+        near = nearest(str(split), contents.splits)
+        raise SpecError(f"split must be one of {path}; it has no {split!r}{near}.")
+    shards = [shard for name, shard in contents.shards if split in (None, name)]
     by_name = {feature.name: feature for feature in contents.features}
-    if columns is None:
-        chosen = list(contents.features)
-    else:
-        if unknown := [name for name in columns if name not in by_name]:
-            raise SpecError(
-                f"columns must be features of {path}; there is no {unknown[0]!r}"
-                f"{nearest(unknown[0], by_name)}."
-            )
-        chosen = [by_name[name] for name in dict.fromkeys(columns)]
+    names = dict.fromkeys(by_name if columns is None else columns)
+    if unknown := [name for name in names if name not in by_name]:
+        raise SpecError(
+            f"columns must be features of {path}; there is no {unknown[0]!r}"
+            f"{nearest(unknown[0], by_name)}."
+        )
+    chosen = [by_name[name] for name in names]
     if labels == "ids":
         chosen = [dataclasses.replace(column, vocabulary=None) for column in chosen]
     return ReadingPlan(tuple(shards), TypedRows(tuple(chosen)), contents.edition)

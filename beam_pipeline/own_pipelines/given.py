@@ -8,6 +8,7 @@
 All of it is read at construction and travels with the pipeline, unless it is large.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -95,10 +96,8 @@ def _find_earlier(spec: Spec) -> tuple[Earlier, str]:
     assert like is not None, "the spec names an earlier dataset"
     own: Mapping[str, tuple[str, ...]] = {}
     if spec.part:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             own = Model.of(target.read_manifest(spec.output), ()).classes
-        except FileNotFoundError:
-            own = {}
     text = like.model.to_bytes() + json.dumps(own).encode()
     return Earlier(like, own), hashlib.sha256(text).hexdigest()
 
@@ -283,13 +282,10 @@ def types_of_rows(kind: Any) -> dict[str, Declared]:
 
     Types that it leaves open, `Any` or a union, are inferred.
     """
+    if isinstance(kind, type):
+        kind = RowTypeConstraint.from_user_type(kind)
     if not isinstance(kind, RowTypeConstraint):
-        row_type = (
-            RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else None
-        )
-        if row_type is None:
-            return {}
-        kind = row_type
+        return {}
     out: dict[str, Declared] = {}
     for name, hint in kind._fields:
         out |= _types_of_hint(name, hint)

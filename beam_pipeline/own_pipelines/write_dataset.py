@@ -18,7 +18,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_pipeline.engines.checks import check_seen
-from beam_pipeline.graph import build_rows, views_made_once
+from beam_pipeline.graph import place_and_write, views_made_once
 from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.given import given_of, types_of_rows
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
@@ -37,7 +37,7 @@ from transforms.rows.row_types import check_row_type
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan
-from transforms.stages.read import SpoolRows
+from transforms.stages.read import AdmitRows, SpoolRows
 from transforms.storage.paths import absolute, is_remote
 from transforms.storage.visibility import Witness
 from transforms.work.worker_check import WorkerRules
@@ -236,11 +236,15 @@ class WriteDataset(beam.PTransform):
             | "Plan"
             >> beam.Map(plan_bundles, given, rule, run).with_output_types(JobPlan)
         )
-        committed = build_rows(
-            bundles,
-            plan,
-            [] if self._accounts is None else [self._accounts.facts],
+        planned = beam.pvalue.AsSingleton(plan)
+        pieces, admitted = bundles | "Admit" >> AdmitRows(planned)
+        read = [] if self._accounts is None else [self._accounts.facts]
+        committed = place_and_write(
+            pieces,
+            planned,
+            [admitted, *read],
             catalogue=spec.catalogue is not False,
+            leaks=True,
             commit=functools.partial(_commit_of_run, run=run),
         )
         return (

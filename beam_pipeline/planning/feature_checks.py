@@ -105,7 +105,7 @@ def _check_declaration(name: str, said: FeatureSpec) -> None:
 
 
 def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> None:
-    """Checks what became of it.
+    """Checks the features of a schema, whatever they were declared from.
 
     Args:
       features: of the schema.

@@ -258,7 +258,7 @@ def _declared(
     *,
     heir: bool,
 ) -> Feature:
-    """Returns one feature.
+    """Returns one feature as it is declared.
 
     Args:
       name: of the feature.

@@ -55,6 +55,20 @@ def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
     return {**names, **spec.feature_names}
 
 
+def stored_roles(
+    spec: Spec, tree: str = "images", *, labelled: bool = False
+) -> dict[str, str]:
+    """Returns the roles of an image that are stored, and their names.
+
+    Args:
+      spec, tree: see `role_names`.
+      labelled: whether folders say a label; tables have columns of labels.
+    """
+    without = () if labelled else _LABEL_ROLES
+    names = role_names(spec, tree).items()
+    return {role: name for role, name in names if name and role not in without}
+
+
 def with_roles(features: Sequence[Feature], spec: Spec) -> list[Feature]:
     """Returns the features of a table of images, its label named as the job says.
 
@@ -246,9 +260,9 @@ def _features_of_image(
     inline = is_inline(feature, items)
     shape, separator = feature.shape, feature.separator
     named = not inline and (items is None or pa.types.is_string(items.type))
-    names = {role: given for role, given in role_names(spec).items() if given}
-    for role in (*_LABEL_ROLES, *([] if named else ["filename"])):
-        names.pop(role, None)
+    names = stored_roles(spec)
+    if not named:
+        names.pop("filename", None)
     if prefix:
         names = {
             role: prefix if role == "image" else f"{prefix}/{given}"

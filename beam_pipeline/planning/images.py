@@ -10,7 +10,7 @@ import pyarrow as pa
 from beam_pipeline.planning.evidence import column_notes
 from beam_pipeline.planning.feature_checks import check_keys
 from beam_pipeline.planning.features import as_typed, declare, vocabularies_of
-from beam_pipeline.planning.image_columns import role_names
+from beam_pipeline.planning.image_columns import stored_roles
 from beam_pipeline.planning.inputs import Inputs, PlannedInputs
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.sizes import block_size
@@ -69,14 +69,12 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     """
     of_files, are_pairs = inputs.format == "files", inputs.format == "pairs"
     unlabelled = spec.unlabelled or are_pairs
-    names = {k: v for k, v in role_names(spec, inputs.format).items() if v}
+    by_folder = not (spec.labels or unlabelled)
+    names = stored_roles(spec, inputs.format, labelled=by_folder)
     inputs, labels = paired(spec, inputs)
     entries = inputs.entries
     evidence: dict[str, Evidence] = {}
     notes: tuple[str, ...] = ()
-    if spec.labels or unlabelled:
-        for role in ("label", "text", "synset"):
-            names.pop(role, None)
     if spec.labels and inputs.masks is not None:
         raise SpecError(
             "labels and masks exclude each other; name a column of masks in a table."

@@ -81,11 +81,6 @@ class Inputs:
     masks: PairFolders | None = None
     mask_files: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
 
-    @property
-    def bytes(self) -> int:
-        """Of all files to read."""
-        return self.entries.bytes
-
     def facts(self) -> dict[str, int | str]:
         """Returns what the manifest says of them: the same wherever they are."""
         digest = hashlib.sha256()
@@ -96,7 +91,7 @@ class Inputs:
             digest.update(lines_of(origins_of(batch), batch["size"], end=b"\n"))
         return {
             "files": len(self.entries),
-            "bytes": self.bytes,
+            "bytes": self.entries.bytes,
             "sha256": digest.hexdigest(),
         }
 

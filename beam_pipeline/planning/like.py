@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_pipeline.planning.image_columns import Columns
 from beam_pipeline.settings.spec import Spec
-from transforms.core.arrays import one_array
+from transforms.core.arrays import one_array, values_and_rows
 from transforms.core.files import folder_of_parts, part_name
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME
 from transforms.core.rows.column import Misfit
@@ -287,11 +286,7 @@ def _new_in(
     """Yields class names that are new, each with the first row that has it."""
     if column is None:
         return
-    values, _ = _as_earlier(column, feature)
-    rows = pa.array(np.arange(len(values)))
-    while pa.types.is_list(values.type):
-        rows = rows.take(pc.list_parent_indices(values))
-        values = values.flatten()
+    values, rows = values_and_rows(_as_earlier(column, feature)[0])
     table = pa.table({"name": values, "row": rows})
     firsts = table.group_by("name").aggregate([("row", "min")]).sort_by("row_min")
     earlier = frozenset((*names, None))

@@ -264,11 +264,6 @@ class Plan(Prepared):
         return segments + shards
 
     @property
-    def name(self) -> str:
-        """The dataset's name."""
-        return str(self.spec.name)
-
-    @property
     def settings(self) -> dict[str, Any]:
         """What decides bytes beside the inputs, for the manifest."""
         by_content = {"rows_known_by": {"content": list(self.planned.content)}}
@@ -366,7 +361,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
             planned.rows_bytes <= _INLINE_BYTES
             and not any(feature.inline for feature in planned.schema.features)
         ),
-        is_small=max(inputs.bytes, loaded) < _SMALL_BYTES,
+        is_small=max(inputs.entries.bytes, loaded) < _SMALL_BYTES,
     )
 
 

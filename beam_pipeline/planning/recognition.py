@@ -378,6 +378,7 @@ def _metadata_tables(
 
 
 def _names_images(head: bytes) -> bool:
+    """Whether a table names images, to tell its format by its first bytes."""
     # UTF-16 has zeros between the letters; of a longer row the head does not tell.
     is_cut = len(head) == _HEAD_BYTES and b"\n" not in head
     return is_cut or _IMAGE_NAMES.search(head.replace(b"\0", b"")) is not None

@@ -149,8 +149,15 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
       OSError: an input cannot be read for its content.
     """
     listed = [inputs.entries, FileList.of(inputs.companions)]
+    decided = {"features": {}, **deciding_settings(spec)}
+    decided |= {"name": spec.name, "format": inputs.format, "version": __version__}
+    if spec.splits and not (spec.key_column or spec.group_column):
+        # Earlier programs went by the place of a row.
+        decided["rows_known_by"] = "content"
+    if spec.vocabulary is not None:
+        decided["vocabulary"] = spec.vocabulary
     return Request(
-        settings=digest_of(_digested_settings(spec, inputs.format)),
+        settings=digest_of(decided),
         inputs=_listing(listed, inputs.root, spec.fingerprint),
         files=len(inputs.entries),
         fingerprint=spec.fingerprint,
@@ -203,18 +210,6 @@ def deciding_settings(spec: Spec) -> dict[str, Any]:
     """Returns the settings of a job that decide bytes, without those by default."""
     given = spec.changed_json()
     return {key: given[key] for key in sorted(given) if SETTINGS[key].decides_bytes}
-
-
-def _digested_settings(spec: Spec, format_: str) -> Mapping[str, Any]:
-    """Returns the settings that decide bytes, as the job's digest covers them."""
-    out = deciding_settings(spec)
-    out |= {"name": spec.name, "format": format_, "version": __version__}
-    if spec.splits and not (spec.key_column or spec.group_column):
-        # Earlier programs went by the place of a row.
-        out["rows_known_by"] = "content"
-    if spec.vocabulary is not None:
-        out["vocabulary"] = spec.vocabulary
-    return {"features": {}, **out}
 
 
 def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:

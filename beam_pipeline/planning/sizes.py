@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.image_columns import image_places
+from beam_pipeline.planning.image_columns import image_places, items_of
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
@@ -128,14 +128,18 @@ def number_of_rows(sample: TableSample, inputs: Inputs) -> float:
     if sample.total_rows is not None:
         return sample.total_rows
     seen = sample.rows + sample.unread
-    return inputs.bytes * seen / sample.sampled_bytes if sample.sampled_bytes else seen
+    return (
+        inputs.entries.bytes * seen / sample.sampled_bytes
+        if sample.sampled_bytes
+        else seen
+    )
 
 
 def bytes_of_rows(sample: TableSample, inputs: Inputs) -> int:
     """Returns what all rows take once they are unpacked, about."""
     size = sum(map(_content_bytes, sample.columns.values()))
     unpacked = size * number_of_rows(sample, inputs) / max(sample.rows, 1)
-    return max(inputs.bytes, round(unpacked))
+    return max(inputs.entries.bytes, round(unpacked))
 
 
 def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
@@ -185,7 +189,7 @@ def mean_record_bytes(
             rows += fit_count
             encoded_bytes += _encoded_bytes(fitting, fit_count, sized, alike)
             for name in paths:
-                images[name] += _items(fitting[name])
+                images[name] += len(items_of(fitting[name]))
     if not rows:
         return 0.0
     size = encoded_bytes / rows + OVERHEAD_BYTES
@@ -280,13 +284,6 @@ def _is_fixed(feature: Feature, evidence: Evidence | None) -> bool:
     if feature.constant is not None or low is None or high is None:
         return False
     return max(-low, high) < FLOAT32_EXACT
-
-
-def _items(column: pa.Array) -> int:
-    """Returns how large a column is in values: one a row, or those of its lists."""
-    if not pa.types.is_list(column.type):
-        return len(column)
-    return pc.sum(pc.list_value_length(column)).as_py() or 0
 
 
 def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:

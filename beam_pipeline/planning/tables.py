@@ -162,8 +162,8 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         assert isinstance(reader, TableReader)
         wide = min(_COLUMN_BYTES * len(columns), _MOST_COLUMNS_BYTES)
         block_bytes = block_size(
-            inputs.bytes,
-            inputs.bytes,
+            inputs.entries.bytes,
+            inputs.entries.bytes,
             shard_bytes=_SHARD_TEXT_BYTES,
             most_segments=_MOST_SEGMENTS,
             least=max(_LEAST_BLOCK_BYTES, wide),
@@ -197,7 +197,9 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         record_bytes={
             name: round(rows * row_bytes * share) for name, share in portions.items()
         },
-        input_bytes={name: max(round(inputs.bytes * fraction), 1) for name in portions},
+        input_bytes={
+            name: max(round(inputs.entries.bytes * fraction), 1) for name in portions
+        },
         classes={},
         skipped={**inputs.skipped, **not_selected},
         expected_rows=None,
