@@ -29,7 +29,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from beam_pipeline.api import convert
-    from beam_pipeline.commands.convert import Report
+    from beam_pipeline.commands.report import Report
     from beam_pipeline.datasets.open_dataset import open_dataset
     from beam_pipeline.own_pipelines.read_dataset import ReadDataset
     from beam_pipeline.own_pipelines.read_rows import ReadRows, RowsRead
@@ -42,7 +42,7 @@ else:
         __name__,
         {
             "beam_pipeline.api": ["convert"],
-            "beam_pipeline.commands.convert": ["Report"],
+            "beam_pipeline.commands.report": ["Report"],
             "beam_pipeline.own_pipelines.read_dataset": ["ReadDataset"],
             "beam_pipeline.own_pipelines.read_rows": ["ReadRows", "RowsRead"],
             "beam_pipeline.own_pipelines.write_dataset": ["Committed", "WriteDataset"],

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
-from beam_pipeline.commands.convert import Report, report_of
 from beam_pipeline.commands.progress import shown_progress
+from beam_pipeline.commands.report import Report, report_of
 from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.planning.request import output_name
 from beam_pipeline.python_data import store_rows

@@ -421,7 +421,7 @@ def manifest_account() -> str:
 
 def report() -> str:
     """The fields of the report of a committed run."""
-    from beam_pipeline.commands.convert import Report
+    from beam_pipeline.commands.report import Report
 
     return _fields(Report)
 

@@ -1,7 +1,6 @@
 """The commands `convert` and `plan`: settings -> plan -> run, and the text of both."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -17,7 +16,13 @@ from beam_pipeline.beam_internals.loading import (
     load_for_engine,
 )
 from beam_pipeline.commands.progress import shown_progress
-from beam_pipeline.commands.report import check_report, write_report
+from beam_pipeline.commands.report import (
+    check_report,
+    failure_json,
+    report_of,
+    success_json,
+    write_report,
+)
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.planning.plan import Plan, make_plan, prepare
 from beam_pipeline.planning.sizes import free_bytes, need_text
@@ -35,7 +40,6 @@ from beam_pipeline.terminal import (
     range_text,
     size_text,
 )
-from transforms.core.files import part_name
 from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.placing.splitting import SplitSource
@@ -44,7 +48,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import BeamTFRecordError, StorageError, TargetError
 from transforms.publishing import target
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute, is_remote, plain
+from transforms.storage.paths import is_remote, plain
 from transforms.work.rejects import remove_left
 
 # Writes the result of a run as its report, if one was asked for.
@@ -163,7 +167,7 @@ def _convert(
         collect_seldom()
         manifest = run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
     seconds = time.monotonic() - started
-    report(_success_json(report_of(manifest, plan.directory, seconds)))
+    report(success_json(report_of(manifest, plan.directory, seconds)))
     if not quiet:
         # A broken stdout does not fail a committed run.
         try:
@@ -178,7 +182,7 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
     with contextlib.suppress(TargetError):
         target.at(spec.output).clear(sure=False)
     remove_left(target.rejects_path(spec.output))
-    report(_success_json(report_of(manifest, spec.output, 0, "up to date")))
+    report(success_json(report_of(manifest, spec.output, 0, "up to date")))
     if not quiet:
         _show_up_to_date(manifest, spec.output)
     if spec.catalogue and not any(f.file.endswith(".pq") for f in manifest.derived):
@@ -187,113 +191,6 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
             f"note: the dataset was written without files that are asked for now; "
             f"{command!r} adds them"
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The result of a committed run; the same facts as `--report-json` writes.
-
-    Attributes:
-      status: "committed", or "up to date" where the dataset was there already.
-      output: the dataset's folder.
-      digest: digest of the dataset; equal ones have equal bytes.
-      records: records of all splits.
-      splits: records, bytes and number of shards of each split, by its name.
-      classes: records of each class, by split and label.
-      part: name of the part that was written; empty for a dataset of none.
-      drift: what is new beside the dataset that it is like, and was allowed:
-        `new_columns`, and `new_classes` by label.
-      read: items of the source.
-      written: items that became records.
-      rejected: items that did not, by reason.
-      skipped: items that were left out on purpose, by reason.
-      parts: what items consist of ("boxes"): how many were read, written, rejected on
-        their own, and lost with rejected items; without those that steps of `between`
-        have changed.
-      image_notes: images that have something worth knowing, counted by what it is.
-      notes: what readers of the dataset should know, a sentence each. They name
-        settings by their options, as errors do.
-      seconds: how long the run took.
-      dropped_by_steps, added_by_steps: how many rows the steps of `between` took away
-        or added in all; one of them is 0.
-    """
-
-    status: str
-    output: str
-    digest: str
-    records: int
-    splits: dict[str, dict[str, int]]
-    read: int
-    written: int
-    rejected: dict[str, int]
-    skipped: dict[str, int]
-    parts: dict[str, dict[str, int]]
-    image_notes: dict[str, int]
-    notes: list[str]
-    seconds: float
-    dropped_by_steps: int
-    added_by_steps: int
-    classes: dict[str, dict[str, dict[str, int]]]
-    part: str
-    drift: dict[str, Any]
-
-
-def report_of(
-    manifest: Manifest, output: str, seconds: float, status: str = "committed"
-) -> Report:
-    """Returns the result of a run whose dataset is there."""
-    return Report(
-        status=status,
-        output=absolute(output),
-        digest=manifest.digest,
-        records=manifest.records,
-        splits={
-            split.name: {
-                "records": split.records,
-                "bytes": split.bytes,
-                "shards": len(split.shards),
-            }
-            for split in manifest.splits
-        },
-        classes={
-            split.name: {name: dict(counts) for name, counts in split.classes.items()}
-            for split in manifest.splits
-        },
-        part=part_name(absolute(output)),
-        drift=dict(manifest.run.get("drift", {})),
-        image_notes=dict(manifest.image_notes),
-        notes=list(manifest.run.get("notes", [])),
-        seconds=round(seconds, 3),
-        **dataclasses.asdict(manifest.account),
-    )
-
-
-def _success_json(report: Report) -> dict[str, Any]:
-    """Returns the result of a committed run for a file."""
-    return {"exit_code": 0, **dataclasses.asdict(report)}
-
-
-def failure_json(
-    error: BeamTFRecordError | OSError, settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the result of a run that committed nothing.
-
-    Where the run got as far as counting its items, it says how many were read, rejected
-    and skipped, the last two by reason, what became of their parts, and where the
-    rejects are; else None.
-    """
-    counts = ("read", "rejected", "skipped", "parts", "rejects")
-    output = settings.get("output")
-    account = getattr(error, "account", None) or {}
-    return {
-        "status": "failed",
-        "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
-        "error": type(error).__name__,
-        "message": str(error),
-        # What is no path may hold what would have been taken off one.
-        "output": output if isinstance(output, str) else None,
-        **{key: account.get(key) for key in counts},
-    }
 
 
 def _show_result(manifest: Manifest, output: str, seconds: float) -> None:

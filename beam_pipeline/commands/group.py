@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -11,9 +10,10 @@ from beam_pipeline import reader_programs, terminal
 from beam_pipeline.commands.options import (
     LOCATION,
     PATH,
-    Decorator,
     Group,
     JobCommand,
+    choice_option,
+    choosing,
     job_settings,
     text_option,
 )
@@ -21,35 +21,15 @@ from beam_pipeline.reader_programs import READERS
 from beam_pipeline.version import __version__
 from transforms.core.reasons import Reason
 
-
-def _choosing(verb: str) -> Decorator:
-    """Returns a decorator that adds the options that choose records of a dataset."""
-
-    def add(command: Callable[..., int]) -> Callable[..., int]:
-        for option, text in (
-            ("--where", "that fulfil this, as in \"label in ('hat', 'shoe')\""),
-            ("--label", "of this class only"),
-            ("--split", "of this split only"),
-        ):
-            command = text_option(option, "TEXT", f"{verb} records {text}.")(command)
-        return command
-
-    return add
-
-
 _number = functools.partial(click.option, type=click.IntRange(min=0), show_default=True)
-
-
-def _choice(names: str, choices: Sequence[str], default: str, text: str) -> Decorator:
-    """Returns a decorator: an option for one of some words."""
-    extra: dict[str, Any] = {"type": click.Choice(choices), "show_default": True}
-    return click.option(*names.split(), default=default, help=text, **extra)
 
 
 _QUIET = click.option("--quiet", is_flag=True, help="Print errors only.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace the dataset OUT.")
-_AS = _choice("--as reader", READERS, "tensorflow", "Print a program for this library.")
+_AS = choice_option(
+    "--as reader", READERS, "tensorflow", "Print a program for this library."
+)
 
 
 def _run(command: str, /, *arguments: Any, **options: Any) -> int:
@@ -142,7 +122,7 @@ def report(target: str, output: str, quiet: bool) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE", type=LOCATION)
 @_number("-n", "count", default=3, help="Show this number of records.")
-@_choosing("Show")
+@choosing("Show")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a record a line.")
 def head(target: str, count: int, as_json: bool, **choice: str) -> int:
     """Show the first records of each split; long bytes are shortened.
@@ -262,9 +242,11 @@ def index(target: str, output: str, **options: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=PATH)
-@_choosing("Export")
+@choosing("Export")
 @_number("--limit", type=click.IntRange(1), help="Export at most this many a split.")
-@_choice("--format table_format", ["csv", "parquet"], "csv", "Write tables as this.")
+@choice_option(
+    "--format table_format", ["csv", "parquet"], "csv", "Write tables as this."
+)
 @_QUIET
 def export(target: str, output: str, **choice: Any) -> int:
     """Write the images or tables of a dataset back as files, into the new folder OUT.
@@ -281,7 +263,7 @@ def export(target: str, output: str, **choice: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=LOCATION)
-@_choosing("Take")
+@choosing("Take")
 @text_option("--drop-keys", "FILE", "Leave out the records of these keys, one a line.")
 @text_option("--key-feature", "NAME", "Feature with the keys; else the key column.")
 @_OVERWRITE

@@ -331,3 +331,26 @@ def _with_values(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
                 f"--output=PATH; found {word!r}. See 'beam-tfrecord --help'."
             )
     return pairs
+
+
+def choosing(verb: str) -> Decorator:
+    """Returns a decorator that adds the options that choose records of a dataset."""
+
+    def add(command: Callable[..., int]) -> Callable[..., int]:
+        for option, text in (
+            ("--where", "that fulfil this, as in \"label in ('hat', 'shoe')\""),
+            ("--label", "of this class only"),
+            ("--split", "of this split only"),
+        ):
+            command = text_option(option, "TEXT", f"{verb} records {text}.")(command)
+        return command
+
+    return add
+
+
+def choice_option(
+    names: str, choices: Sequence[str], default: str, text: str
+) -> Decorator:
+    """Returns a decorator: an option for one of some words."""
+    extra: dict[str, Any] = {"type": click.Choice(choices), "show_default": True}
+    return click.option(*names.split(), default=default, help=text, **extra)

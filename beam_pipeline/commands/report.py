@@ -1,19 +1,24 @@
-"""The command `report`: a dataset as one HTML file, to be looked at in a browser.
+"""Reports: of a run as facts, and by the command `report` of a dataset as HTML.
 
-Its file, like that of `--report-json`, is written whole at the end; - is stdout. It
-replaces only an earlier report or an empty file. It is outside of what a job reads and
-writes: the next run would read a new file in a source, and a new file in an output
-would block it.
+The page of a dataset is one file, to be looked at in a browser. Like the file of
+`--report-json`, it is written whole at the end; - is stdout. It replaces only an
+earlier report or an empty file. It is outside of what a job reads and writes: the next
+run would read a new file in a source, and a new file in an output would block it.
 """
 
+import dataclasses
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from beam_pipeline.datasets.dataset import open_dataset_folder
 from beam_pipeline.terminal import print_line, size_text
-from transforms.errors import UsageError
+from transforms.core.files import part_name
+from transforms.core.manifest import Manifest
+from transforms.errors import BeamTFRecordError, UsageError
 from transforms.storage.files import storage
-from transforms.storage.paths import is_remote
+from transforms.storage.paths import absolute, is_remote
 
 _HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
 # Of a report as JSON.
@@ -91,3 +96,110 @@ def _page_path(directory: str) -> str:
     if is_remote(directory):
         return f"{os.path.basename(directory.rstrip('/'))}.report.html"
     return f"{os.path.abspath(directory)}.report.html"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of a committed run; the same facts as `--report-json` writes.
+
+    Attributes:
+      status: "committed", or "up to date" where the dataset was there already.
+      output: the dataset's folder.
+      digest: digest of the dataset; equal ones have equal bytes.
+      records: records of all splits.
+      splits: records, bytes and number of shards of each split, by its name.
+      classes: records of each class, by split and label.
+      part: name of the part that was written; empty for a dataset of none.
+      drift: what is new beside the dataset that it is like, and was allowed:
+        `new_columns`, and `new_classes` by label.
+      read: items of the source.
+      written: items that became records.
+      rejected: items that did not, by reason.
+      skipped: items that were left out on purpose, by reason.
+      parts: what items consist of ("boxes"): how many were read, written, rejected on
+        their own, and lost with rejected items; without those that steps of `between`
+        have changed.
+      image_notes: images that have something worth knowing, counted by what it is.
+      notes: what readers of the dataset should know, a sentence each. They name
+        settings by their options, as errors do.
+      seconds: how long the run took.
+      dropped_by_steps, added_by_steps: how many rows the steps of `between` took away
+        or added in all; one of them is 0.
+    """
+
+    status: str
+    output: str
+    digest: str
+    records: int
+    splits: dict[str, dict[str, int]]
+    read: int
+    written: int
+    rejected: dict[str, int]
+    skipped: dict[str, int]
+    parts: dict[str, dict[str, int]]
+    image_notes: dict[str, int]
+    notes: list[str]
+    seconds: float
+    dropped_by_steps: int
+    added_by_steps: int
+    classes: dict[str, dict[str, dict[str, int]]]
+    part: str
+    drift: dict[str, Any]
+
+
+def report_of(
+    manifest: Manifest, output: str, seconds: float, status: str = "committed"
+) -> Report:
+    """Returns the result of a run whose dataset is there."""
+    return Report(
+        status=status,
+        output=absolute(output),
+        digest=manifest.digest,
+        records=manifest.records,
+        splits={
+            split.name: {
+                "records": split.records,
+                "bytes": split.bytes,
+                "shards": len(split.shards),
+            }
+            for split in manifest.splits
+        },
+        classes={
+            split.name: {name: dict(counts) for name, counts in split.classes.items()}
+            for split in manifest.splits
+        },
+        part=part_name(absolute(output)),
+        drift=dict(manifest.run.get("drift", {})),
+        image_notes=dict(manifest.image_notes),
+        notes=list(manifest.run.get("notes", [])),
+        seconds=round(seconds, 3),
+        **dataclasses.asdict(manifest.account),
+    )
+
+
+def success_json(report: Report) -> dict[str, Any]:
+    """Returns the result of a committed run for a file."""
+    return {"exit_code": 0, **dataclasses.asdict(report)}
+
+
+def failure_json(
+    error: BeamTFRecordError | OSError, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the result of a run that committed nothing.
+
+    Where the run got as far as counting its items, it says how many were read, rejected
+    and skipped, the last two by reason, what became of their parts, and where the
+    rejects are; else None.
+    """
+    counts = ("read", "rejected", "skipped", "parts", "rejects")
+    output = settings.get("output")
+    account = getattr(error, "account", None) or {}
+    return {
+        "status": "failed",
+        "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
+        "error": type(error).__name__,
+        "message": str(error),
+        # What is no path may hold what would have been taken off one.
+        "output": output if isinstance(output, str) else None,
+        **{key: account.get(key) for key in counts},
+    }
