@@ -141,18 +141,14 @@ class WriteDataset(beam.PTransform):
             raise SpecError(
                 f"duplicates must be 'refuse' or 'keep'; found {duplicates!r:.80}."
             )
-        words: dict[str, Any] = {**settings}
-        if features is not None:
-            words["features"] = features
-        if like is not None:
-            words["like"] = os.fspath(like)
+        path = None if like is None else os.fspath(like)
         spec = spec_of(
             output,
             label=label,
             splits=splits,
             key=key,
             num_shards=num_shards,
-            settings=words,
+            settings={**settings, "features": features, "like": path},
         )
         with raising_of_rows():
             self._given = given_of(spec, duplicates=duplicates)

@@ -47,7 +47,7 @@ from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Kind
 from transforms.errors import first_few
-from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
+from transforms.publishing.earlier_rejects import find_rejects
 
 _COLOURS = 6
 _MOST_MISSING = 12
@@ -106,6 +106,7 @@ def build_page(dataset: Dataset) -> str:
         read = picture_reader(opened, image, of_label)
         gallery = pictures(read, of_label, samples)
         equal, equal_count = equal_images(read, samples)
+    has_rejects = any("reject" in file.file for file in manifest.files)
     facts = {
         "manifest": manifest,
         "colours": {s.name: n % _COLOURS for n, s in enumerate(manifest.splits)},
@@ -114,7 +115,7 @@ def build_page(dataset: Dataset) -> str:
         "classes": counts,
         "image": image,
         "charts": _charts(manifest, samples),
-        "rejects": _rejected_of(dataset),
+        "rejects": find_rejects(dataset.directory).groups() if has_rejects else [],
         "equal": equal,
         "equal_count": equal_count,
         "notes": manifest.run.get("notes", []),
@@ -225,14 +226,3 @@ def _template() -> jinja2.Template:
         "range_text": range_text,
     }
     return environment.from_string(text.read_text(encoding="utf-8"))
-
-
-def _rejected_of(dataset: Dataset) -> list[RejectGroup]:
-    """Returns the rejects of a dataset, the most frequent reason first.
-
-    Raises:
-      DamageError: the files of rejects are not as the manifest says.
-    """
-    if not any("reject" in file.file for file in dataset.manifest.files):
-        return []
-    return find_rejects(dataset.directory).groups()

@@ -139,7 +139,12 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
             source=SplitSource.STRATIFIED,
             stratify_by=_class_feature(spec.stratify_column, schema),
         )
-    lock, digest = _open_lock(spec, rule, identity)
+    lock, digest = None, ""
+    if spec.split_lock and storage(spec.split_lock).exists():
+        # First: a run that finds another one ends, and no lock is lost.
+        digest = lock_digest(spec)
+        lock = open_assignments(spec.split_lock)
+        check_lock(lock, rule, identity=identity, path=spec.split_lock)
     return SplitPlan(
         rule=rule,
         identity=identity,
@@ -210,20 +215,6 @@ def _class_feature(column: str, schema: Schema) -> str:
         f"stratify_column must name a label, text, int64 or bool of one value a row: "
         f"{', '.join(f.name for f in classes) or 'there is none'}; found {column!r}."
     )
-
-
-def _open_lock(
-    spec: Spec, rule: SplitRule, identity: str
-) -> tuple[Assignments | None, str]:
-    """Returns the earlier split lock and its digest; None and "" for none."""
-    path = spec.split_lock
-    if not path or not storage(path).exists():
-        return None, ""
-    # First: a run that finds another one ends, and no lock is lost.
-    digest = lock_digest(spec)
-    lock = open_assignments(path)
-    check_lock(lock, rule, identity=identity, path=path)
-    return lock, digest
 
 
 def lock_digest(spec: Spec) -> str:

@@ -257,8 +257,7 @@ def _schema(
     The last is the share of sampled texts that are paths of image files, by column.
     """
     reader, sample, declared = planned.reader, planned.sample, planned.features
-    settled = {feature.source_column for feature in declared if not feature.derived}
-    settled |= {feature.name for feature in declared if feature.derived}
+    settled = {f.name if f.derived else f.source_column for f in declared}
     # What cannot be inferred can be left out, or be a tensor.
     settled |= {*spec.drop} - {spec.label_column}
     tensors = {f.column or n for n, f in spec.features.items() if f.kind == "tensor"}
