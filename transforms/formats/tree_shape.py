@@ -299,7 +299,7 @@ def _layout(text: str, *, has_masks: bool) -> tuple[str, str]:
             "columns image and text"
         )
     if has_masks:
-        remedy = "Convert a table with the columns image and mask, a row for each pair"
+        remedy = "Name the folder of the masks: --format pairs --masks FOLDER"
         return "images and their masks", remedy
     remedy = "If a table has the labels, use --labels TABLE --id-column COLUMN"
     return "images without class folders", remedy
