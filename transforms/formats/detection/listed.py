@@ -37,6 +37,7 @@ from transforms.formats.detection.objects import (
 from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
 from transforms.formats.input_files import LISTING, InputFiles
 from transforms.formats.label_join import SourcePaths
+from transforms.formats.pairs import MASK, MASK_WORDS
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned, SourceFile, TableSample, only
 from transforms.storage.entries import FileEntry, TooLargeError
@@ -283,6 +284,11 @@ class ListedReader(BoxedReader):
         block = Block("", 0, len(rows), rows=len(rows))
         raw = reader.rows_of(rows, root, block, is_sample=True)
         columns = dict(raw.columns)
+        if self.masks not in MASK_WORDS and (lacking := columns[MASK].null_count):
+            notes.append(
+                f"{lacking:,} of {len(raw.numbers):,} sampled images have no class "
+                f"mask: DeepLab and TF-Vision cannot read records without one"
+            )
         if columns[self.split_name].null_count == len(raw.numbers):
             del columns[self.split_name]
             reader = dataclasses.replace(reader, split_column="")

@@ -427,6 +427,8 @@ def test_masks_of_classes_in_a_folder(tmp_path: Folder) -> None:
     found = read_planned(root, masks="masks").by_name
     masks = [found[f"{n}.jpg"]["image/segmentation/class/encoded"] for n in "ab"]
     assert masks == [str(root / "masks/a.png"), None]
+    (note,) = planned(root, masks="masks").notes
+    assert note.startswith("1 of 2 sampled images have no class mask")
 
 
 def test_masks_in_a_folder_of_the_source(tmp_path: Folder) -> None:
