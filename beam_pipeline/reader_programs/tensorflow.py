@@ -12,6 +12,7 @@
 A feature that every record holds has no default: its absence would be an error. Others
 of a known shape have that of `facts`. What is encoded (images, tensors, timestamps) is
 read as it is stored; a comment says how to decode it, and `prepare` decodes the image.
+Where it has no class, `draw` writes a picture of its boxes, masks and key points.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,10 @@ def tensorflow(facts: Facts) -> dict[str, Any]:
         *assigned("RECORDS", records),
     ]
     constants = [] if facts.has_parts else sizes
+    kinds = {column.feature.name: column.feature.kind for column in facts.features}
+    boxes = [f"{name}/" for name, kind in kinds.items() if kind is Kind.BOX]
+    # Of images with a class, a model is trained instead.
+    is_drawn = facts.image and facts.classified is None
     return {
         "sizes": [*constants, *facts.class_lists()],
         "description": [
@@ -67,7 +72,9 @@ def tensorflow(facts: Facts) -> dict[str, Any]:
         "suffix": COMPRESSION_SUFFIXES[manifest.compression],
         "compression": _COMPRESSION_TYPES[manifest.compression],
         "decoding": _DECODING,
-        "masks": facts.masks if facts.image and facts.classified is None else [],
+        "masks": facts.masks if is_drawn else [],
+        "boxes": boxes[0] if is_drawn and boxes else "",
+        "points": "image/object/keypoint/visibility" in kinds,
         "varies": any(varies(column.feature) for column in facts.features),
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.readers.decoded import drawn_pixels
 from tests.support.masks import numbers, write_mask, write_pairs, write_photo
 from tests.support.outputs import payloads
 from tests.support.runs import command, convert
@@ -62,3 +63,5 @@ def test_the_printed_program(
     assert batch["image/encoded"].shape == (2, 40, 40, 3)
     assert batch[MASK].shape == (2, 40, 40, 1)
     assert {*np.unique(batch[MASK])} == {1, *values}
+    drawn = drawn_pixels(names["draw"], batch, tmp_path)
+    np.testing.assert_array_equal(drawn, batch[MASK][..., 0].numpy() > 0)

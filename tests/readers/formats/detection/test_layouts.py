@@ -3,11 +3,14 @@
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.readers.decoded import drawn_pixels
+from tests.support.coco import box, coco, image, tree
 from tests.support.detection import float32, write_image
 from tests.support.outputs import payloads
-from tests.support.runs import convert
+from tests.support.runs import command, convert
 
 Folder = pathlib.Path
 SIDES = ("ymin", "xmin", "ymax", "xmax")
@@ -62,3 +65,24 @@ def test_object_detection_api(tmp_path: Folder) -> None:
     assert pairs == [[float32(0.4, 0.4), [0, 0]], [[0, 0], [0, 0]]]
     seen = row["image/object/keypoint/visibility"].numpy().tolist()
     assert seen == [2, 0, 0, 0]
+
+
+def test_the_printed_program_draws(tmp_path: Folder, tf: Any) -> None:
+    """Masks, boxes and points are on the image, nothing is on one without objects."""
+    outline = [[10, 5, 30, 5, 30, 15, 10, 15]]
+    points = {"keypoints": [2, 2, 2, 0, 0, 0], "num_keypoints": 1}
+    things = box(1, 1, [10, 5, 20, 10], segmentation=outline, **points)
+    images = [image(n, width=40, height=20) for n in (1, 2)]
+    convert(
+        tree(tmp_path / "in", coco(images, [things])),
+        tmp_path / "out",
+        "--masks",
+        "all",
+    )
+    names: dict[str, Any] = {"__name__": "printed"}
+    exec(command("code", tmp_path / "out", "--as", "tensorflow").out, names)
+    batch = next(iter(names["read"]("train").map(names["prepare"]).ragged_batch(2)))
+    wanted = np.zeros((2, 40, 40), bool)
+    at = batch["image/source_id"].numpy().tolist().index(b"1")
+    wanted[at, 9:30, 9:30] = wanted[at, 3:5, 1:3] = True
+    np.testing.assert_array_equal(drawn_pixels(names["draw"], batch, tmp_path), wanted)
