@@ -101,16 +101,10 @@ class RunSource(Source):
             count = listing.count
             if self.limit is not None:
                 count = min(count, self.limit)
-            before = 0
-            for piece in listing.pieces():
-                first = -before % self.block_rows
-                for offset in range(first, piece.num_rows, self.block_rows):
-                    start = before + offset
-                    stop = min(start + self.block_rows, count)
-                    if start < stop:
-                        position = piece["position"][offset].as_py() or 0
-                        yield Block("", start, stop, start, 1, stop - start, position)
-                before += piece.num_rows
+            for start in range(0, count, self.block_rows):
+                stop = min(start + self.block_rows, count)
+                position = listing.rows(start, start + 1)["position"][0].as_py() or 0
+                yield Block("", start, stop, start, 1, stop - start, position)
 
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a run that fit the schema, and the rest."""

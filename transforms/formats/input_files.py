@@ -252,11 +252,13 @@ class OpenListing:
     def __init__(self, table: pa.Table | None, reader: Any) -> None:
         """Takes a listing that is held, or the reader of one that is stored."""
         self._table = table
-        self._reader = reader
         if table is not None:
             self.count = table.num_rows
             return
+        self._schema = reader.schema
         self._batches = reader.num_record_batches
+        # Who goes through a listing asks for rows of one batch several times.
+        self._batch = functools.lru_cache(maxsize=1)(reader.get_batch)
         self.count = 0
         if self._batches:
             last = reader.get_batch(self._batches - 1)
@@ -268,17 +270,11 @@ class OpenListing:
             return self._table.slice(start, stop - start)
         first = start // BATCH_ROWS
         batches = [
-            self._reader.get_batch(number)
+            self._batch(number)
             for number in range(first, min(-(-stop // BATCH_ROWS), self._batches))
         ]
-        table = pa.Table.from_batches(batches, self._reader.schema)
+        table = pa.Table.from_batches(batches, self._schema)
         return table.slice(start - first * BATCH_ROWS, stop - start)
-
-    def pieces(self) -> Iterator[pa.Table]:
-        """Yields all rows, some at a time."""
-        size = self.count if self._table is not None else BATCH_ROWS
-        for start in range(0, self.count, max(size, 1)):
-            yield self.rows(start, start + size)
 
 
 @contextlib.contextmanager

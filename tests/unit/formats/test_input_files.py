@@ -93,17 +93,20 @@ def written(path: pathlib.Path, first: int) -> str:
 def test_rows_of_a_listing(
     held: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any rows, and all of them in pieces, whether it is held in memory or not."""
+    """Any rows, and all of them, whether it is held in memory or not."""
     if not held:
         monkeypatch.setattr(input_files, "_HELD_BYTES", 0)
     path = written(tmp_path / "listing", 0)
     with opened(path) as found:
         assert found.count == ROWS
-        for start, stop in ((0, 3), (BATCH_ROWS - 1, BATCH_ROWS + 1), (7, ROWS)):
+        for start, stop in (
+            (0, 3),
+            (BATCH_ROWS - 1, BATCH_ROWS + 1),
+            (7, ROWS),
+            (0, ROWS),
+        ):
             rows = found.rows(start, stop)["number"].to_pylist()
             assert rows == list(range(start, stop))
-        pieces = [n for piece in found.pieces() for n in piece["number"].to_pylist()]
-        assert pieces == list(range(ROWS))
 
 
 def test_a_listing_is_read_once(
