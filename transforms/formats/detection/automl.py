@@ -308,12 +308,11 @@ def _corners(texts: Sequence[str]) -> Sequence[float]:
 
 def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
     """Whether all CSV files start like manifests; raises OSError."""
-    is_one = False
-    for path, _ in files:
-        if plain_name(path).lower().endswith(".csv"):
-            # The first of millions says that they are others.
-            use, image = [*first_row(head(path)), "-", ""][:2]
-            is_one = use.upper() in _USES and _is_path(image)
-            if not is_one:
-                break
-    return is_one
+
+    def is_manifest(path: str) -> bool:
+        use, image = [*first_row(head(path)), "-", ""][:2]
+        return use.upper() in _USES and _is_path(image)
+
+    tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
+    # The first of millions says that they are others.
+    return bool(tables) and all(map(is_manifest, tables))

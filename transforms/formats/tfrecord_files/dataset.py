@@ -9,6 +9,7 @@ all shards of the split `train` of the dataset `d` are called.
 Sources: `tensorflow_datasets/core/proto/{dataset_info,feature}.proto` of TFDS 4.9.10.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -220,14 +221,12 @@ def _of_tfds(folder: str, info: _Json) -> StatedDataset:
             name = _shard_name(template, info, split["name"], index, len(lengths))
             shards[name] = (length, None)
             stems[_NUMBERS.sub("#", name)] = split["name"]
-    try:
+    features: tuple[Feature, ...] = ()
+    with contextlib.suppress(OSError):
         data = storage(os.path.join(folder, _FEATURES_NAME)).read_bytes()
-    except OSError:
-        return StatedDataset("", (), tuple(stems.items()), shards)
-    features = parse_json(data)["featuresDict"]["features"]
-    return StatedDataset(
-        "", tuple(_tfds_features(folder, "", features)), tuple(stems.items()), shards
-    )
+        stated = parse_json(data)["featuresDict"]["features"]
+        features = tuple(_tfds_features(folder, "", stated))
+    return StatedDataset("", features, tuple(stems.items()), shards)
 
 
 def _shard_name(template: str, info: _Json, split: str, index: int, count: int) -> str:
