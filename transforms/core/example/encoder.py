@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import binary_values, offsets_of
+from transforms.core.arrays import offsets_of
 from transforms.core.example.joined_records import JoinedRecords
 from transforms.core.example.payload import (
     MAX_EXAMPLE_BYTES,
@@ -168,7 +168,7 @@ class ExampleEncoder:
             record = self._record(chunk, start)
             for surround in around:
                 surround(record)
-            yield binary_values(*record.finish())
+            yield record.finish()
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
@@ -306,7 +306,7 @@ class AroundValues:
             record.add_size(behind_sizes[start:stop])
             _check_size(record, start)
             record.surround()
-            heads += binary_values(*record.finish()).to_pylist()
+            heads += record.finish().to_pylist()
         head_sizes = _lengths(heads)
         payload_crcs = _crcs(heads)
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):

@@ -15,17 +15,17 @@ of its longest value, and four to move the register over it and over the run beh
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import binary_values, numpy_mask, raw_values
+from transforms.core.arrays import binary_values, numpy_mask, offsets_of, raw_values
 from transforms.core.example.payload import Payload, PayloadColumn, few_values
 from transforms.core.example.record_parts import (
     INLINE_BYTES,
-    DataBuffers,
     Entry,
     RecordPart,
     Repeated,
@@ -35,7 +35,7 @@ from transforms.core.example.record_parts import (
     join,
     varint_stores,
 )
-from transforms.core.example.wire import Longs, Mask, Varints, Words
+from transforms.core.example.wire import Longs, Mask, Varints
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -58,7 +58,6 @@ class JoinedRecords:
     """The n records of a chunk: collected entry by entry, then joined."""
 
     def __init__(self, rows: int) -> None:
-        self.buffers = DataBuffers()
         self._rows = rows
         self._parts: list[RecordPart] = []
         # Bytes of each record so far: n of them, or one int where all are equal.
@@ -75,13 +74,14 @@ class JoinedRecords:
             self.add_size(len(layout.template) + sizes, present)
         else:
             assert payload.sizes is not None  # one size always has one layout
-            views, widths = entry.views(payload.sizes, payload.largest, self.buffers)
-            self._append(views, present)
-            self.add_size(widths + sizes, present)
+            prefixes = self._append(
+                entry.prefixes(payload.sizes, payload.largest), present
+            )
+            self.add_size(prefixes.sizes + sizes, present)
         if payload.stores is not None:
             self._open_run(present).append(bytes(payload.smallest), payload.stores)
-        elif payload.views is not None:
-            self._append(payload.views, present)
+        elif payload.part is not None:
+            self._append(payload.part, present)
 
     def add_column(
         self, column: PayloadColumn, array: pa.Array, first_row: int
@@ -92,17 +92,17 @@ class JoinedRecords:
         """
         few = few_values(array)
         if few is None:
-            payload = column.payload(array, first_row, self.buffers)
+            payload = column.payload(array, first_row)
             if payload is not None:
                 self.add(column.entry, payload)
             return
         entries = JoinedRecords(len(few))
         entries.add_column(column, few, 0)
-        values = binary_values(*entries.finish())
         present = numpy_mask(array.is_valid()) if array.null_count else None
         codes = array.indices if present is None else array.indices.fill_null(0)
-        views = self.buffers.views_of(values)
-        part = Repeated(values, views, raw_values(codes).astype(np.int64), present)
+        codes = raw_values(codes).astype(np.int64)
+        values = entries.finish()
+        part = Repeated(values, Varying.of(values), codes, present)
         self._parts.append(part)
         self.add_size(part.sizes)
 
@@ -135,30 +135,22 @@ class JoinedRecords:
         footer = [] if crcs is None else [(0, mask_all(crcs), 0)]
         self._open_run(None).append(bytes(FOOTER_BYTES), footer)
 
-    def finish(self) -> tuple[pa.Buffer, Longs]:
-        """Returns the bytes of the records and their n + 1 offsets."""
-        data, offsets = self._joined()
+    def finish(self) -> pa.LargeBinaryArray:
+        """Returns the records, whose bytes are one after another."""
+        joined = self._joined()
         if self._needs_footers:
-            _write_footers(data, offsets)
-        return data, offsets
+            _write_footers(joined.buffers()[2], offsets_of(joined))
+        return joined
 
-    def _joined(self) -> tuple[pa.Buffer, Longs]:
+    def _joined(self) -> pa.LargeBinaryArray:
         rows, parts = self._rows, self._parts
         if not parts:
-            return pa.py_buffer(b""), np.zeros(rows + 1, np.int64)
-        if len(parts) == 1 and isinstance(parts[0], Run) and parts[0].present is None:
+            return binary_values(b"", np.zeros(rows + 1, np.int64))
+        if len(parts) == 1 and _is_in_all(parts[0]):
             matrix = parts[0].matrix(rows)
-            width = matrix.shape[1]
-            return pa.py_buffer(matrix), np.arange(rows + 1, dtype=np.int64) * width
-        views = np.empty((rows, len(parts), 2), np.uint64)
-        # As complex128, the 16 bytes of a view are one element.
-        cells = views.view(np.complex128)
-        for index, part in enumerate(parts):
-            own = part.row_views(rows, self.buffers)
-            cells[:, index] = np.ascontiguousarray(own).view(np.complex128)
-        joined = join(views, self.buffers)
-        bounds = np.frombuffer(joined.buffers()[1], np.int64, rows * len(parts) + 1)
-        return joined.buffers()[2], bounds[:: len(parts)].copy()
+            ends = np.arange(rows + 1, dtype=np.int64) * matrix.shape[1]
+            return binary_values(matrix, ends)
+        return join(parts, rows)
 
     def _open_run(self, present: Mask | None) -> Run:
         """Returns the run at the end of the records, if need be a new one.
@@ -173,10 +165,11 @@ class JoinedRecords:
         self._parts.append(run)
         return run
 
-    def _append(self, views: Words, present: Mask | None) -> None:
+    def _append(self, part: Varying, present: Mask | None) -> Varying:
         if present is not None:
-            views *= present[:, None]
-        self._parts.append(Varying(views))
+            part.words *= present[:, None]
+        self._parts.append(part)
+        return part
 
     def _prepend(self, template: bytearray, stores: Sequence[Store]) -> None:
         """Puts bytes before all parts; a single element is the same in every record."""
@@ -186,7 +179,7 @@ class JoinedRecords:
         kept = [store for store in stores if len(store[1]) == self._rows]
         run = Run(None, template, kept)
         first = self._parts[0] if self._parts else None
-        if isinstance(first, Run) and first.present is None:
+        if first is not None and _is_in_all(first):
             run.append(first.template, first.stores)
             self._parts[0] = run
         else:
@@ -245,7 +238,7 @@ def record_crcs(
     return np.broadcast_to(~registers, rows)
 
 
-def _is_in_all(part: RecordPart) -> bool:
+def _is_in_all(part: RecordPart) -> TypeGuard[Run]:
     """Returns whether a part is a run that every record has."""
     return isinstance(part, Run) and part.present is None
 

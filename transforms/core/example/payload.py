@@ -39,11 +39,11 @@ from transforms.core.arrays import (
     raw_values,
 )
 from transforms.core.example.record_parts import (
-    DataBuffers,
     Entry,
     Form,
     ListKind,
     Store,
+    Varying,
     join,
     varint_stores,
 )
@@ -75,7 +75,7 @@ class Payload:
       sizes: int64 array of n, `smallest` where absent; None where all are equal.
       present: bool array of n; None where every row has a value.
       stores: the values that make up the payload.
-      views: the payloads as a uint64 array (n, 2); used where `stores` is None.
+      part: the payloads; used where `stores` is None.
     """
 
     smallest: int
@@ -83,20 +83,20 @@ class Payload:
     sizes: Longs | None
     present: Mask | None
     stores: list[Store] | None = None
-    views: Words | None = None
+    part: Varying | None = None
 
     @classmethod
     def of_sizes(
-        cls, sizes: Longs, present: Mask | None = None, views: Words | None = None
+        cls, sizes: Longs, present: Mask | None = None, part: Varying | None = None
     ) -> "Payload":
-        """Returns payloads of these sizes; without views, of bytes kept elsewhere."""
+        """Returns payloads of these sizes; without a part, of bytes kept elsewhere."""
         smallest, largest = int(sizes.min()), int(sizes.max())
         if present is not None:
             smallest = int(np.min(sizes, where=present, initial=largest))
             largest = int(np.max(sizes, where=present, initial=smallest))
             sizes = np.where(present, sizes, smallest)
         equal = None if smallest == largest else sizes
-        return cls(smallest, largest, equal, present, None, views)
+        return cls(smallest, largest, equal, present, None, part)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,13 +134,10 @@ class PayloadColumn:
         self._is_list = form is not Form.SINGLE
         self.entry = Entry(field.name, kind, form)
 
-    def payload(
-        self, array: pa.Array, first_row: int, buffers: DataBuffers
-    ) -> Payload | None:
+    def payload(self, array: pa.Array, first_row: int) -> Payload | None:
         """Returns the payloads of n >= 1 rows; None if all of them are absent.
 
-        `first_row` is the number of the array's first row, for errors. The data that
-        the views point into is added to `buffers`.
+        `first_row` is the number of the array's first row, for errors.
 
         Raises EncodingError: a uint64 over 2**63 - 1, a float64 beyond the range of
         float32, a null inside a list, a value over MAX_EXAMPLE_BYTES.
@@ -177,13 +174,14 @@ class PayloadColumn:
                 stores = varint_stores(0, size, varints)
                 return Payload(size, size, None, present, stores)
             else:
-                return Payload.of_sizes(varints.sizes, present, varints.views())
+                part = Varying(varints.views())
+                return Payload.of_sizes(varints.sizes, present, part)
         elif starts is not None:
             values = _repeated_bytes(values, starts)
         sizes = np.diff(offsets_of(values))
         seen = True if present is None else present
         _check_size(int(np.max(sizes, where=seen, initial=0)), place)
-        return Payload.of_sizes(sizes, present, buffers.views_of(values))
+        return Payload.of_sizes(sizes, present, Varying.of(values))
 
 
 Step = tuple[int, PayloadColumn]
@@ -371,29 +369,20 @@ def _packed(varints: Varints, starts: Longs) -> pa.LargeBinaryArray:
     """Returns the payloads of lists of varints that begin at the values `starts`."""
     if isinstance(varints.sizes, int) and varints.sizes == 1:
         return binary_values(varints.low.astype(np.uint8), starts)
-    return _joined_lists(varints.views()[:, None], DataBuffers(), starts)
+    return _joined_lists([Varying(varints.views())], starts)
 
 
 def _repeated_bytes(values: pa.Array, starts: Longs) -> pa.LargeBinaryArray:
     """Returns the payloads of lists of bytes: `0a size value` of all values."""
-    buffers = DataBuffers()
-    views = np.empty((len(values), 2, 2), np.uint64)
     sizes = np.diff(offsets_of(values))
-    views[:, 0] = Varints.of(sizes.view(np.uint64)).tagged(b"\x0a").views()
-    views[:, 1] = buffers.views_of(values)
-    return _joined_lists(views, buffers, starts)
+    tags = Varints.of(sizes.view(np.uint64)).tagged(b"\x0a")
+    return _joined_lists([Varying(tags.views()), Varying.of(values)], starts)
 
 
-def _joined_lists(
-    views: Words, buffers: DataBuffers, starts: Longs
-) -> pa.LargeBinaryArray:
-    """Returns the payloads of lists that begin at the values `starts`.
-
-    The views of m values are an array (m, P, 2).
-    """
-    joined = join(views, buffers)
-    ends = offsets_of(joined)[:: views.shape[1]]
-    return binary_values(joined.buffers()[2] or b"", ends.take(starts))
+def _joined_lists(parts: Sequence[Varying], starts: Longs) -> pa.LargeBinaryArray:
+    """Returns the payloads of lists that begin at the values `starts`."""
+    joined = join(parts, len(parts[0].words))
+    return binary_values(joined.buffers()[2], offsets_of(joined).take(starts))
 
 
 def bytes_of(array: pa.Array) -> int:

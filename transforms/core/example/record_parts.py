@@ -52,6 +52,9 @@ Store = tuple[int, npt.NDArray[np.generic], int]
 """Values in every row of a run: the position of the first; n values, or n rows of them;
 the bytes from one of a row to the next, 0 where they are neighbours."""
 
+Views = tuple[Words, pa.Buffer | None]
+"""n Arrow binary views, and the buffer that long ones point into, by a number."""
+
 INLINE_BYTES = 12
 
 # Prefixes of smaller payloads are kept in a table that is indexed by size.
@@ -60,59 +63,6 @@ _TABLE_BYTES = 1 << 13
 _SIZE = np.uint64(0xFFFFFFFF)
 # Rows of a run are filled in blocks of this size, while they are in the cache.
 _BLOCK_BYTES = 1 << 22
-
-_Bytes = npt.NDArray[np.uint8]
-_Registers = npt.NDArray[np.uint32]
-
-
-@dataclasses.dataclass(slots=True)
-class DataBuffers:
-    """The buffers that the long views of one join point into."""
-
-    buffers: list[pa.Buffer] = dataclasses.field(default_factory=list)
-
-    def add(self, buffer: pa.Buffer) -> int:
-        """Adds a buffer and returns its number."""
-        self.buffers.append(buffer)
-        return len(self.buffers) - 1
-
-    def renumbered(self, views: Words, buffer: pa.Buffer) -> Words:
-        """Adds the buffer of views in which it is number 0; updates the views."""
-        sizes = views[:, 0] & _SIZE
-        if int(sizes.max(initial=0)) > INLINE_BYTES:
-            number = self.add(buffer)
-            if number:
-                views[:, 1] += (sizes > INLINE_BYTES) * np.uint64(number)
-        return views
-
-    def views_of(self, values: pa.Array) -> Words:
-        """Returns the views of n texts or bytes, without copying their data.
-
-        The values span less than 2**31 bytes; the views of nulls are arbitrary.
-        """
-        count = len(values)
-        data = values.buffers()[2]
-        if not count or data is None:
-            return np.zeros((count, 2), np.uint64)
-        # View offsets have 32 bits: count them from the first value instead.
-        offsets = offsets_of(values)
-        first, last = int(offsets[0]), int(offsets[-1])
-        data = data.slice(first, last - first)
-        cast = binary_values(data, offsets - first).cast(pa.binary_view())
-        words = np.frombuffer(cast.buffers()[1], np.uint64, count * 2, cast.offset * 16)
-        return self.renumbered(words.reshape(count, 2), data)
-
-
-def view_sizes(views: Words) -> npt.NDArray[np.int64]:
-    """Returns the sizes in bytes of n views."""
-    return (views[:, 0] & _SIZE).view(np.int64)
-
-
-def taken_views(views: Words, rows: npt.NDArray[np.integer]) -> Words:
-    """Returns the views at n rows."""
-    # As complex128, the 16 bytes of a view are one element, which halves the time.
-    taken = views.view(np.complex128)[:, 0].take(rows)
-    return taken.view(np.uint64).reshape(-1, 2)
 
 
 def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:
@@ -132,18 +82,6 @@ def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:
     stop = number + ((count * width) << 32)
     views[:, 1] = np.arange(number, stop, width << 32, dtype=np.uint64)[:count]
     return views
-
-
-def join(views: Words, buffers: DataBuffers) -> pa.LargeBinaryArray:
-    """Returns the n * P parts of an (n, P, 2) array of views, in row order.
-
-    The data buffer of the result is new, and may be written to.
-    """
-    parts = views.shape[0] * views.shape[1]
-    array = pa.Array.from_buffers(
-        pa.binary_view(), parts, [None, pa.py_buffer(views), *buffers.buffers], 0
-    )
-    return array.cast(pa.large_binary())
 
 
 @dataclasses.dataclass(slots=True)
@@ -203,13 +141,13 @@ class Run:
                 )[:] = cells[start : start + count]
         return out.reshape(rows, width)
 
-    def row_views(self, rows: int, buffers: DataBuffers) -> Words:
+    def views(self, rows: int, number: int) -> Views:
         """Returns the run of each row, of size 0 where absent."""
         matrix = self.matrix(rows)
-        views = matrix_views(matrix, buffers.add(pa.py_buffer(matrix)))
+        words = matrix_views(matrix, number)
         if self.present is not None:
-            views[:, 0] *= self.present
-        return views
+            words[:, 0] *= self.present
+        return words, pa.py_buffer(matrix) if self.width > INLINE_BYTES else None
 
     def crcs(self, behind: int) -> npt.NDArray[np.uint32]:
         """Returns the run's share of each record's CRC; `behind` bytes follow it.
@@ -231,35 +169,73 @@ class Run:
         return crcs if self.present is None else crcs * self.present
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Varying:
-    """A part of any size in each row, as n views."""
+    """A part of any size in each row.
 
-    views: Words
+    Attributes:
+      words: n views, as a uint64 array of shape (n, 2).
+      data: what long views point into.
+    """
+
+    words: Words
+    data: pa.Buffer | None = None
+
+    @classmethod
+    def of(cls, values: pa.Array) -> "Varying":
+        """Returns n texts or bytes, without copying their data.
+
+        The values span less than 2**31 bytes; the views of nulls are arbitrary.
+        """
+        count = len(values)
+        data = values.buffers()[2]
+        if not count or data is None:
+            return cls(np.zeros((count, 2), np.uint64))
+        # View offsets have 32 bits: count them from the first value instead.
+        offsets = offsets_of(values)
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = data.slice(first, last - first)
+        cast = binary_values(data, offsets - first).cast(pa.binary_view())
+        words = np.frombuffer(cast.buffers()[1], np.uint64, count * 2, cast.offset * 16)
+        return cls(words.reshape(count, 2), data)
+
+    def taken(self, rows: npt.NDArray[np.integer]) -> "Varying":
+        """Returns the values at n rows."""
+        # As complex128, the 16 bytes of a view are one element, which halves the time.
+        taken = self.words.view(np.complex128)[:, 0].take(rows)
+        return Varying(taken.view(np.uint64).reshape(-1, 2), self.data)
 
     @functools.cached_property
     def sizes(self) -> Longs:
         """Bytes of each row."""
-        return view_sizes(self.views)
+        return (self.words[:, 0] & _SIZE).view(np.int64)
 
     @functools.cached_property
     def width(self) -> int:
         """The most bytes of a row."""
-        return int(self.sizes.max())
+        return int(self.sizes.max(initial=0))
 
     @property
     def look_ups(self) -> float:
         """Bytes to look up in every row for CRCs: they must be inside the views."""
         return self.width if self.width <= INLINE_BYTES else math.inf
 
-    def row_views(self, rows: int, buffers: DataBuffers) -> Words:
-        """Returns the part of each row."""
-        return self.views
+    def views(self, rows: int, number: int) -> Views:
+        """Returns the part of each row, once: the views are updated."""
+        if self.data is None or self.width <= INLINE_BYTES:
+            return self.words, None
+        if number:
+            self.count_from(number)
+        return self.words, self.data
+
+    def count_from(self, number: int) -> None:
+        """Gives the buffer that long views point into a number."""
+        self.words[:, 1] += (self.sizes > INLINE_BYTES) * np.uint64(number)
 
     def crcs(self, behind: int) -> npt.NDArray[np.uint32]:
         """Returns this part's share of each record's CRC; `behind` bytes follow it."""
-        crcs = np.zeros(len(self.views), np.uint32)
-        cells = self.views.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
+        crcs = np.zeros(len(self.words), np.uint32)
+        cells = self.words.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
         distances = crc_distances(self.sizes + behind)
         for position in range(self.width):
             crcs ^= crc_look_up(distances, position, cells[:, position])
@@ -272,13 +248,13 @@ class Repeated:
 
     Attributes:
       values: the k values.
-      views: theirs, among the buffers of the records.
+      few: their views.
       codes: int64 array of n: the value of each row.
       present: bool array of n; None where every row has the part.
     """
 
     values: pa.LargeBinaryArray
-    views: Words
+    few: Varying
     codes: Longs
     present: Mask | None
 
@@ -288,7 +264,7 @@ class Repeated:
     @functools.cached_property
     def sizes(self) -> Longs:
         """Bytes of each row."""
-        sizes: Longs = view_sizes(self.views).take(self.codes)
+        sizes: Longs = self.few.sizes.take(self.codes)
         return sizes if self.present is None else sizes * self.present
 
     @property
@@ -296,12 +272,13 @@ class Repeated:
         """The most bytes of a row."""
         return int(self.sizes.max())
 
-    def row_views(self, rows: int, buffers: DataBuffers) -> Words:
+    def views(self, rows: int, number: int) -> Views:
         """Returns the part of each row, of size 0 where absent."""
-        views = taken_views(self.views, self.codes)
+        self.few.count_from(number)
+        part = self.few.taken(self.codes)
         if self.present is not None:
-            views *= self.present[:, None]
-        return views
+            part.words *= self.present[:, None]
+        return part.words, part.data
 
     def crcs(self, behind: int) -> npt.NDArray[np.uint32]:
         """Returns this part's share of each record's CRC; `behind` bytes follow it."""
@@ -319,6 +296,28 @@ def _change(data: bytes | bytearray, behind: int) -> int:
 
 RecordPart = Run | Varying | Repeated
 """The same part of n records."""
+
+
+def join(parts: Sequence[RecordPart], rows: int) -> pa.LargeBinaryArray:
+    """Returns n rows of all parts, one after another.
+
+    The data buffer of the result is new, and may be written to.
+    """
+    views = np.empty((rows, len(parts), 2), np.uint64)
+    # As complex128, the 16 bytes of a view are one element.
+    cells = views.view(np.complex128)
+    buffers: list[pa.Buffer] = []
+    for index, part in enumerate(parts):
+        words, data = part.views(rows, len(buffers))
+        cells[:, index] = np.ascontiguousarray(words).view(np.complex128)
+        if data is not None:
+            buffers.append(data)
+    array = pa.Array.from_buffers(
+        pa.binary_view(), rows * len(parts), [None, pa.py_buffer(views), *buffers], 0
+    )
+    joined = array.cast(pa.large_binary())
+    ends = offsets_of(joined)[:: len(parts)].copy()
+    return binary_values(joined.buffers()[2] or b"", ends)
 
 
 class ListKind(enum.Enum):
@@ -388,7 +387,7 @@ class Entry:
         self._kind = kind.value
         self._form = form
         self.layout = functools.lru_cache(maxsize=1000)(self._layout)
-        self._table = pa.array([], pa.large_binary())
+        self._table = Varying(np.empty((0, 2), np.uint64))
 
     def prefix(self, size: int) -> bytes:
         """Returns the bytes before a payload of `size` bytes."""
@@ -397,22 +396,14 @@ class Entry:
         tail = self._key + b"\x12" + varint(len(tail) + size) + tail
         return b"\x0a" + varint(len(tail) + size) + tail
 
-    def views(
-        self, sizes: npt.NDArray[np.int64], largest: int, buffers: DataBuffers
-    ) -> tuple[Words, npt.NDArray[np.int64]]:
-        """Returns the prefixes of n payloads as views (n, 2), and their sizes (n)."""
+    def prefixes(self, sizes: Longs, largest: int) -> Varying:
+        """Returns the bytes before n payloads."""
         if largest >= _TABLE_BYTES:
-            prefixes = self._prefixes(sizes)
-            views = DataBuffers().views_of(prefixes)
-            widths = np.diff(offsets_of(prefixes))
-        else:
-            if len(self._table) <= largest:
-                count = max(256, 1 << largest.bit_length())
-                self._table = self._prefixes(np.arange(count))
-            prefixes = self._table
-            views = taken_views(DataBuffers().views_of(prefixes), sizes)
-            widths = np.diff(offsets_of(prefixes)).take(sizes)
-        return buffers.renumbered(views, prefixes.buffers()[2]), widths
+            return self._prefixes(sizes)
+        if len(self._table.words) <= largest:
+            count = max(256, 1 << largest.bit_length())
+            self._table = self._prefixes(np.arange(count))
+        return self._table.taken(sizes)
 
     def _has_inner(self, size: int) -> bool:
         return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
@@ -437,22 +428,19 @@ class Entry:
             fields.append((at, end - at, 0))
         return PrefixLayout(template, fields)
 
-    def _prefixes(self, sizes: Longs) -> pa.LargeBinaryArray:
+    def _prefixes(self, sizes: Longs) -> Varying:
         """Returns the prefixes of payloads of n sizes."""
-        heads: list[Words] = []
-        buffers, around = DataBuffers(), sizes
-        key = buffers.views_of(pa.array([self._key]))
+        heads: list[RecordPart] = []
+        around = sizes
         for tag in (b"\x0a", self._kind, b"\x12", b"\x0a"):
             head = Varints.of(around.view(np.uint64)).tagged(tag)
-            views, widths = head.views(), head.sizes
+            words, widths = head.views(), head.sizes
             if not heads and self._form is not Form.SINGLE:
                 present = (sizes > 0) & (self._form is Form.PACKED)
-                views, widths = views * present[:, None], widths * present
+                words, widths = words * present[:, None], widths * present
             around = around + widths
-            heads.insert(0, views)
+            heads.insert(0, Varying(words))
             if len(heads) == 3:
                 around = around + len(self._key)
-                heads.insert(0, np.broadcast_to(key, views.shape))
-        joined = join(np.stack(heads, axis=1), buffers)
-        bounds = offsets_of(joined)[:: len(heads)]
-        return binary_values(joined.buffers()[2], bounds.copy())
+                heads.insert(0, Run(None, bytearray(self._key)))
+        return Varying.of(join(heads, len(sizes)))

@@ -7,7 +7,7 @@ import pytest
 
 from transforms.core.example import joined_records
 from transforms.core.example.joined_records import record_crcs
-from transforms.core.example.record_parts import DataBuffers, Run, Varying
+from transforms.core.example.record_parts import Run, Varying
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _always_by_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def views_of(values: list[bytes]) -> Varying:
     """Returns the values as binary views."""
-    return Varying(DataBuffers().views_of(pa.array(values, pa.binary())))
+    return Varying.of(pa.array(values, pa.binary()))
 
 
 def test_values_outside_their_views_and_long_runs_are_left_to_calls() -> None:
