@@ -209,15 +209,19 @@ class Composed:
 
     Attributes:
       column: n values.
-      bad: n bools, true where the records do not hold the feature; None for none.
-      reason: why those do not fit.
-      message: the same in words.
+      faults: by row, why records do not hold the feature.
     """
 
     column: pa.Array
-    bad: npt.NDArray[np.bool_] | None = None
-    reason: Reason = Reason.WRONG_TYPE
-    message: str = ""
+    faults: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, column: pa.Array, bad: npt.NDArray[np.bool_], reason: Reason, message: str
+    ) -> "Composed":
+        """Returns a column in which all bad rows have one fault."""
+        rows = np.flatnonzero(bad).tolist()
+        return cls(column, dict.fromkeys(rows, Fault(reason, message)))
 
 
 # Makes the column of a feature from those of its keys in the records.
@@ -257,21 +261,22 @@ def read_features(
         types |= record_types(feature)
     in_sequence = any(field.encoding == SEQUENCE_ENCODING for field in features)
     decoded = decode(payloads, types, any_example if in_sequence else example)
-    places, columns = decoded.places, {}
-    refused = {index: (index, why, what) for index, why, what in decoded.refused}
-    bad = np.zeros(len(places), np.bool_)
+    columns: dict[str, pa.Array] = {}
+    faults: dict[int, Fault] = {}
     for feature in features:
         item = (compose or composed)(feature, decoded.columns)
         columns[feature.name] = item.column
-        if item.bad is not None:
-            for index in places[item.bad & ~bad].tolist():
-                refused[index] = (index, item.reason, item.message)
-            bad |= item.bad
-    if bad.any():
-        fits = pa.array(~bad)
-        columns = {name: column.filter(fits) for name, column in columns.items()}
-        places = places[~bad]
-    return Decoded(columns, places, [refused[index] for index in sorted(refused)])
+        faults = {**item.faults, **faults}
+    if not faults:
+        return dataclasses.replace(decoded, columns=columns)
+    rows = [*faults]
+    fits = np.ones(len(decoded.places), np.bool_)
+    fits[rows] = False
+    columns = {name: c.filter(pa.array(fits)) for name, c in columns.items()}
+    indices = decoded.places[rows].tolist()
+    misfits = [(i, *fault) for i, fault in zip(indices, faults.values(), strict=True)]
+    refused = sorted([*decoded.refused, *misfits])
+    return Decoded(columns, decoded.places[fits], refused)
 
 
 def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
@@ -283,10 +288,7 @@ def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
     if not feature.is_ragged and not feature.has_steps:
         return item
     lists = _ragged(feature, item.column, columns[keys[1]])
-    if item.bad is None:
-        return lists
-    bad = item.bad if lists.bad is None else item.bad | lists.bad
-    return dataclasses.replace(item, column=lists.column, bad=bad)
+    return Composed(lists.column, {**lists.faults, **item.faults})
 
 
 def _values(feature: Feature, column: pa.Array) -> Composed:
@@ -303,26 +305,24 @@ def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Com
     if not pa.types.is_list(column.type):
         return map_values(column)
     inner = map_values(column.flatten())
-    lists = lists_like(column, inner.column)
-    if inner.bad is None:
-        return dataclasses.replace(inner, column=lists)
-    bad = rows_with(column, inner.bad)
-    return dataclasses.replace(inner, column=lists, bad=bad)
+    rows = np.asarray(pc.list_parent_indices(column)).tolist() if inner.faults else ()
+    faults = {rows[index]: fault for index, fault in inner.faults.items()}
+    return Composed(lists_like(column, inner.column), faults)
 
 
 def _class_names(ids: pa.Array, feature: Feature) -> Composed:
     """Returns the class names of stored ids; ids beyond the vocabulary are bad."""
     names = pa.array(feature.vocabulary, pa.string())
     inside = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(names)))
-    bad = _unless(pc.fill_null(inside, True))
-    if bad is None:
+    valid = pc.fill_null(inside, True)
+    if pc.all(valid, min_count=0).as_py():
         return Composed(names.take(ids))
     column = names.take(pc.if_else(inside, ids, pa.scalar(None, pa.int64())))
     message = (
         f"feature {feature.name!r} holds an id for which the dataset has no class name "
         f"(it has {len(names):,})"
     )
-    return Composed(column, bad, Reason.UNKNOWN_LABEL, message)
+    return Composed.of(column, ~numpy_mask(valid), Reason.UNKNOWN_LABEL, message)
 
 
 def _bools(values: pa.Array, name: str) -> Composed:
@@ -330,12 +330,7 @@ def _bools(values: pa.Array, name: str) -> Composed:
     valid = pc.or_(pc.is_in(values, value_set=pa.array([0, 1])), values.is_null())
     message = f"feature {name!r} is a bool and holds another number than 0 and 1"
     column = pc.not_equal(values, 0)
-    return Composed(column, _unless(valid), Reason.NOT_A_BOOL, message)
-
-
-def _unless(valid: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Returns which stored values are not valid; None for none."""
-    return None if pc.all(valid, min_count=0).as_py() else ~numpy_mask(valid)
+    return Composed.of(column, ~numpy_mask(valid), Reason.NOT_A_BOOL, message)
 
 
 def _boxes(name: str, sides: list[pa.Array]) -> Composed:
@@ -353,7 +348,7 @@ def _boxes(name: str, sides: list[pa.Array]) -> Composed:
     absent = sides[0].is_null()
     column = list_of(boxes, counts, absent if len(absent) else None)
     message = f"feature {name!r} must have as many of each side; their numbers differ"
-    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+    return Composed.of(column, bad, Reason.WRONG_SHAPE, message)
 
 
 def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
@@ -385,7 +380,7 @@ def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
     elif len(feature.shape) > 1:
         items = pa.FixedSizeListArray.from_arrays(items, size)
     column = lists_like(rows, items)
-    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+    return Composed.of(column, bad, Reason.WRONG_SHAPE, message)
 
 
 def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:

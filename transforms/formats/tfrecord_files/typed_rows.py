@@ -123,7 +123,7 @@ def _misfit(
 def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
     """Returns the column of a feature, or which of its values do not fit."""
     result = composed(feature, columns)
-    if result.bad is not None:
+    if result.faults:
         return result
     column = result.column
     kind = _typed_like(column.type, feature)
@@ -134,7 +134,7 @@ def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
             message = f"feature {feature.name!r} is a text and holds no UTF-8"
             values, rows = values_and_rows(column)
             bad = np.isin(np.arange(len(column)), rows[not_utf8(values)])
-            return Composed(column, bad, message=message)
+            return Composed.of(column, bad, Reason.WRONG_TYPE, message)
     if feature.kind is Kind.TENSOR and feature.encoding == "raw":
         return _checked_tensors(feature, column)
     is_flat = feature.is_list and not feature.has_steps
@@ -169,7 +169,7 @@ def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
         f"feature {feature.name!r} is a tensor of shape {list(feature.shape)} of "
         f"{feature.dtype}; the record holds another number of bytes"
     )
-    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+    return Composed.of(column, bad, Reason.WRONG_SHAPE, message)
 
 
 def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
@@ -183,7 +183,7 @@ def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
             f"feature {feature.name!r} has the shape {list(feature.shape)}; the record "
             f"holds {int(counts[np.argmax(bad)]):,} values"
         )
-        return Composed(lists, bad, Reason.WRONG_SHAPE, message)
+        return Composed.of(lists, bad, Reason.WRONG_SHAPE, message)
     shape, values, sizes = feature.shape, lists.flatten(), sizes[present]
     for axis in range(len(shape) - 1, 0, -1):
         size = shape[axis]

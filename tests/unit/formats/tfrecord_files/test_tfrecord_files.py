@@ -18,6 +18,7 @@ from tests.support.table_reading import listed, read_all, read_later, rows_of
 from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import frame
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
 from transforms.formats.tfrecord_files.dataset import (
@@ -399,9 +400,25 @@ def test_ragged_bools_and_labels_keep_their_rows() -> None:
     assert lists(bools, [1, 0], [1, 0, 1]).column.to_pylist() == [[[True], [], [False]]]
     names = Feature("l", Kind.LABEL, shape=shape, vocabulary=("cat", "dog"))
     assert lists(names, [1, 0], [2]).column.to_pylist() == [[["dog", "cat"]]]
-    assert lists(bools, [2, 0], [2]).bad.tolist() == [True]
-    assert lists(names, [2], [1]).reason is Reason.UNKNOWN_LABEL
-    assert lists(bools, [1], [2]).bad.tolist() == [True]
+    assert lists(bools, [2, 0], [2]).faults[0].reason is Reason.NOT_A_BOOL
+    assert lists(names, [2], [1]).faults[0].reason is Reason.UNKNOWN_LABEL
+    assert lists(bools, [1], [2]).faults[0].reason is Reason.WRONG_SHAPE
+
+
+def test_faults_of_ragged_values_are_those_of_their_own_record() -> None:
+    """Another record's fault in its values is not that of one with wrong lengths."""
+    from transforms.formats.tfrecord_files.stored_features import read_features
+
+    feature = Feature("b", Kind.BOOL, shape=(None, None))
+    values, lengths = feature.record_keys
+    records = [([1, 0], [2]), ([2, 0], [2]), ([1], [2])]
+    payloads = [example(**{values: v, lengths: n}) for v, n in records]
+    read = read_features(PayloadBatch.of(payloads), [feature])
+    assert read.columns["b"].to_pylist() == [[[True, False]]]
+    assert [(index, reason) for index, reason, _ in read.refused] == [
+        (1, Reason.NOT_A_BOOL),
+        (2, Reason.WRONG_SHAPE),
+    ]
 
 
 def test_a_manifest_of_another_program_is_no_dataset(tmp_path: pathlib.Path) -> None:
