@@ -424,24 +424,14 @@ def add_texts(
     """
     for name in columns.keys() - tallies.keys():
         tallies[name] = Tally(rows)
-    plain = _plain_numbers(columns, tallies)
-    for name, cells in columns.items():
-        tallies[name].add(cells, plain.get(name))
-
-
-def _plain_numbers(
-    columns: Mapping[str, Cells], tallies: Mapping[str, Tally]
-) -> dict[str, pa.Array]:
-    """Returns text columns that are all numbers, cast in groups of small ones."""
-    by_kind: dict[Kind, dict[str, Cells]] = {Kind.INT64: {}, Kind.FLOAT: {}}
+    # Small columns that look like numbers are cast in groups.
+    numbers: dict[Kind, dict[str, Cells]] = {Kind.INT64: {}, Kind.FLOAT: {}}
     for name, cells in columns.items():
         head = cells.slice(0, _HEAD_CELLS).to_pylist()
         if _find_no_word(next(filter(None, head), "")):
-            by_kind[tallies[name].number_kind(cells)][name] = cells
-    out: dict[str, pa.Array] = {}
-    for kind, alike in by_kind.items():
-        for names, values in cast_together(alike, kind):
-            rows = len(values) // len(names)
-            for at, name in enumerate(names):
-                out[name] = values.slice(at * rows, rows)
-    return out
+            numbers[tallies[name].number_kind(cells)][name] = cells
+    plain: dict[str, pa.Array] = {}
+    for kind, alike in numbers.items():
+        plain |= cast_together(alike, kind)
+    for name, cells in columns.items():
+        tallies[name].add(cells, plain.get(name))

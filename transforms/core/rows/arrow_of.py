@@ -187,33 +187,30 @@ def _ints(values: list[Any]) -> pa.Array:
     """Returns integers as the NumPy type that all have, or else as int64."""
     kind = _numpy_type(values)
     if kind is None:
-        kind = pa.int64()
         _refuse(values, lambda v: not -(2**63) <= v < 2**63, "is outside int64")
         values = [None if value is None else int(value) for value in values]
-    return pa.array(values, kind)
+    return pa.array(values, kind or pa.int64())
 
 
 def _floats(values: list[Any]) -> pa.Array:
-    """Returns floats as the NumPy type that all have, or else as float64."""
+    """Returns floats as the NumPy type that all have, or else as float64.
 
-    def is_wide(value: Any) -> bool:
-        return isinstance(value, np.longdouble) and value.itemsize > 8
-
-    _refuse(values, is_wide, "is wider than float64")
+    Integers among them only where nothing is lost.
+    """
+    _refuse(
+        values,
+        lambda v: family_of(type(v)) == "int" and abs(int(v)) > FLOAT64_EXACT,
+        "is among floats, and beyond 2^53",
+    )
+    _refuse(
+        values,
+        lambda v: isinstance(v, np.longdouble) and v.itemsize > 8,
+        "is wider than float64",
+    )
     kind = _numpy_type(values)
     if kind is None:
-        return pa.array([None if v is None else float(v) for v in values], pa.float64())
-    return pa.array(values, kind)
-
-
-def _numbers(values: list[Any]) -> pa.Array:
-    """Returns integers and floats as floats, integers only where nothing is lost."""
-
-    def is_lost(value: Any) -> bool:
-        return family_of(type(value)) == "int" and abs(int(value)) > FLOAT64_EXACT
-
-    _refuse(values, is_lost, "is among floats, and beyond 2^53")
-    return _floats([None if value is None else float(value) for value in values])
+        values = [None if value is None else float(value) for value in values]
+    return pa.array(values, kind or pa.float64())
 
 
 def _all_bytes(values: list[Any]) -> pa.Array:
@@ -323,8 +320,7 @@ def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
 _MAKERS: tuple[tuple[set[str], Callable[..., pa.Array]], ...] = (
     ({"bool"}, functools.partial(pa.array, type=pa.bool_())),
     ({"int"}, _ints),
-    ({"float"}, _floats),
-    ({"int", "float"}, _numbers),
+    ({"int", "float"}, _floats),
     ({"text"}, functools.partial(pa.array, type=pa.string())),
     ({"text", "bytes"}, _all_bytes),
     ({"datetime"}, _datetimes),

@@ -46,7 +46,8 @@ NULL_IN_LIST = (
     '{fill: 0} or {fill: ""}'
 )
 NULL_INSIDE = "it must hold no nulls; put values in their place in the source"
-_COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
+# By kind, and last where the kind makes no difference.
+_COMPLAINTS: Mapping[tuple[Kind | None, Reason], str] = {
     (Kind.INT64, Reason.NOT_AN_INTEGER): (
         "not an integer (a whole decimal number, no leading zeros)"
     ),
@@ -61,6 +62,21 @@ _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.TIMESTAMP, Reason.OUT_OF_RANGE): (
         "outside int64 in the feature's unit, or finer than the unit"
     ),
+    (None, Reason.NOT_AN_INTEGER): "not an integer",
+    (None, Reason.NOT_A_NUMBER): "not a number",
+    (None, Reason.NOT_FLOAT32): (
+        "in a --spec file (the command spec writes one), give the feature kind: int64 "
+        "or kind: text, or kind: float to accept that"
+    ),
+    (None, Reason.NOT_A_BOOL): "not a bool",
+    (None, Reason.OUT_OF_RANGE): "out of range",
+    (None, Reason.NOT_A_TIMESTAMP): (
+        "not a date and time (ISO 8601, as in 2024-05-01 13:30:00)"
+    ),
+    (None, Reason.MISSING_VALUE): "a value is needed here",
+    (None, Reason.UNKNOWN_LABEL): "not in the vocabulary that was given",
+    (None, Reason.BAD_SPLIT): "not the name of a split (letters, digits, _ and -)",
+    (None, Reason.INVALID_ENCODING): "not valid UTF-8",
 }
 # What the contract of a feature says, and the field of the feature that has it.
 _RULES: Mapping[Reason, tuple[str, str]] = {
@@ -70,22 +86,6 @@ _RULES: Mapping[Reason, tuple[str, str]] = {
     Reason.NO_MATCH: ("it must match the pattern", "matches"),
 }
 _RULE_BYTES = 200
-# Where the kind makes no difference.
-_COMMON_COMPLAINTS: Mapping[Reason, str] = {
-    Reason.NOT_AN_INTEGER: "not an integer",
-    Reason.NOT_A_NUMBER: "not a number",
-    Reason.NOT_FLOAT32: (
-        "in a --spec file (the command spec writes one), give the feature kind: int64 "
-        "or kind: text, or kind: float to accept that"
-    ),
-    Reason.NOT_A_BOOL: "not a bool",
-    Reason.OUT_OF_RANGE: "out of range",
-    Reason.NOT_A_TIMESTAMP: "not a date and time (ISO 8601, as in 2024-05-01 13:30:00)",
-    Reason.MISSING_VALUE: "a value is needed here",
-    Reason.UNKNOWN_LABEL: "not in the vocabulary that was given",
-    Reason.BAD_SPLIT: "not the name of a split (letters, digits, _ and -)",
-    Reason.INVALID_ENCODING: "not valid UTF-8",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,10 +176,9 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
         if feature.kind is Kind.TIMESTAMP:
             limit = pa.scalar(limit, pa.timestamp(feature.unit)).cast(pa.string())
         return f"{rule} {bounded(str(limit), _RULE_BYTES)}"
-    if (feature.kind, reason) in _COMPLAINTS:
-        return _COMPLAINTS[feature.kind, reason]
-    if reason in _COMMON_COMPLAINTS:
-        return _COMMON_COMPLAINTS[reason]
+    for kind in (feature.kind, None):
+        if (kind, reason) in _COMPLAINTS:
+            return _COMPLAINTS[kind, reason]
     sizes = ", ".join("any" if n is None else str(n) for n in feature.shape)
     shape = f" of shape [{sizes}]" if feature.shape else ""
     return f"it cannot be {feature.kind}{shape}"

@@ -177,19 +177,17 @@ def conform(
             arrays.append(nulls[kind])
             continue
         raw = pa.nulls(count, pa.string()) if raw is None else raw
-        cells = plain.get(feature.name) or cast(raw, feature)
+        values = plain.get(feature.name)
+        cells = cast(raw, feature) if values is None else Column(values)
         arrays.append(_filled(feature, raw, cells, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
 
 def _plain_numbers(
     columns: Mapping[str, pa.Array], schema: Schema
-) -> dict[str, Column]:
-    """Returns values of features of numbers whose texts are cast in groups.
-
-    Large numbers that float32 may not hold are left to `cast`.
-    """
-    out: dict[str, Column] = {}
+) -> dict[str, pa.Array]:
+    """Returns values of features of numbers whose texts are cast in groups."""
+    out: dict[str, pa.Array] = {}
     for kind in (Kind.INT64, Kind.FLOAT):
         texts = {
             feature.name: columns[feature.source_column]
@@ -199,15 +197,7 @@ def _plain_numbers(
             and feature.source_column in columns
             and columns[feature.source_column].type == pa.string()
         }
-        for names, values in cast_together(texts, kind):
-            rows = len(values) // len(names)
-            large = large_places(values) if kind is Kind.FLOAT else NO_PLACES
-            left = set((large // rows).tolist())
-            for at, name in enumerate(names):
-                if at not in left:
-                    # Pickling a slice would pickle the whole array.
-                    copy = pa.concat_arrays([values.slice(at * rows, rows)])
-                    out[name] = Column(copy)
+        out |= cast_together(texts, kind)
     return out
 
 
@@ -217,8 +207,6 @@ def _filled(
     """Returns the values of a feature, and adds what does not fit to the misfits."""
     values = found.values
     faults = [found.faults]
-    if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:
-        faults.append(_outside(values, feature.vocabulary))
     if feature.missing is Missing.FILL and values.null_count:
         filling = _repeated(feature.fill, feature, len(values))
         values = pc.coalesce(values, filling)
@@ -255,14 +243,6 @@ def _pattern_column(texts: str | pa.Array, pattern: str, count: int) -> pa.Array
     return pa.array(values, pa.string()).take(encoded.indices)
 
 
-def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Faults | None:
-    """Returns the faults of rows that hold a name outside the vocabulary."""
-    names = pa.array(vocabulary, pa.string())
-    items, of_rows = values_and_rows(values)
-    allowed = pc.or_(pc.is_in(items, value_set=names), items.is_null())
-    return _rows_breaking(allowed, of_rows, len(values), Reason.UNKNOWN_LABEL)
-
-
 def _rows_breaking(
     fits: pa.BooleanArray, of_rows: Ints, count: int, reason: Reason
 ) -> Faults | None:
@@ -281,7 +261,7 @@ def contract_faults(values: pa.Array, feature: Feature) -> Iterator[Faults]:
       values: typed, n of them; null for missing.
       feature: whose values they are.
     """
-    if not feature.has_contract:
+    if not feature.has_contract and feature.vocabulary is None:
         return
     items, of_rows = values_and_rows(values)
     for reason, fits in _rules(items, feature):
@@ -301,10 +281,14 @@ def _rules(
     if feature.at_most is not None:
         most = pa.scalar(feature.at_most, items.type)
         yield Reason.ABOVE_MAX, pc.less_equal(items, most)
-    if feature.allowed is not None:
-        allowed = pa.array(feature.allowed, items.type)
-        is_allowed = pc.or_(pc.is_in(items, value_set=allowed), items.is_null())
-        yield Reason.NOT_ALLOWED, is_allowed
+    classes = feature.vocabulary if feature.unknown is Unknown.REJECT else None
+    for reason, allowed in (
+        (Reason.UNKNOWN_LABEL, classes),
+        (Reason.NOT_ALLOWED, feature.allowed),
+    ):
+        if allowed is not None:
+            value_set = pa.array(allowed, items.type)
+            yield reason, pc.or_(pc.is_in(items, value_set=value_set), items.is_null())
     if feature.matches:
         yield Reason.NO_MATCH, pc.match_substring_regex(items, feature.matches)
 

@@ -18,11 +18,10 @@ so; an instant that the unit does not hold. No zone is UTC. Source: ISO 8601:200
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,10 +37,12 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     Column,
     Doubles,
+    Faults,
     Mask,
     Places,
     fault,
     first_fault,
+    is_large,
     large_places,
     number_of,
     unheld,
@@ -59,8 +60,6 @@ INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
 DECIMAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 NUMBER_WORD = r"^(?i:nan|[+-]?inf|[+-]?infinity)$"
 ZERO_LED = r"^[+-]?0[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
-# All integers of up to 18 digits are inside int64.
-_SHORT = r"^[+-]?(0|[1-9][0-9]{0,17})$"
 # Times that Arrow reads as the rules do, the unit that holds them, and their zone. Days
 # that some months or years lack are left out: Arrow would fail for the whole column.
 _DATE = (
@@ -95,6 +94,11 @@ _GROUP_CELLS, _LEAST_GROUP = 65_536, 8
 # Cells that are decoded one by one where one of them is not UTF-8.
 _DECODED_CELLS = 256
 _INT64 = range(-(2**63), 2**63)
+# Of each type the integers of up to 18 digits, which are all inside it, and its range.
+_INTEGERS: Mapping[pa.DataType, tuple[str, range]] = {
+    pa.int64(): (r"^[+-]?(0|[1-9][0-9]{0,17})$", _INT64),
+    pa.uint64(): (r"^[+]?(0|[1-9][0-9]{0,17})$", range(2**64)),
+}
 # The part of the times that is left to the rules, one by one: where 1 % of a million
 # fit no form, three more looks at all took 264 ms of 421.
 _FEW_PART = 64
@@ -142,7 +146,11 @@ def exact(column: pa.Array, kind: Kind) -> Column:
     ends = pc.ends_with(column, ".0")
     cut = pc.if_else(ends, pc.utf8_slice_codeunits(column, 0, -2), column)
     values = cast_plain(cut, kind)
-    return exact_int64(column) if values is None else Column(values, pointed=True)
+    return (
+        exact_integers(column, pa.int64())
+        if values is None
+        else Column(values, pointed=True)
+    )
 
 
 def without_missing(column: pa.Array) -> pa.Array:
@@ -182,16 +190,18 @@ def cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
 
 def cast_together(
     columns: Mapping[str, pa.Array | pa.ChunkedArray], kind: Kind
-) -> Iterator[tuple[Sequence[str], pa.Array]]:
-    """Yields names of text columns, and what `cast_plain` returns for all their cells.
+) -> dict[str, pa.Array]:
+    """Returns text columns as what `cast_plain` makes of the cells of many of them.
 
     In thousands of columns of few cells the calls for each cost five times the cells.
-    Columns that are not yielded, for there are few or their cells do not fit, are left.
+    Columns are left out where there are few or their cells do not fit, or are numbers
+    that float32 may not hold.
 
     Args:
       columns: texts, n in each.
       kind: int64 or float.
     """
+    out: dict[str, pa.Array] = {}
     names = list(columns)
     rows = max(map(len, columns.values()), default=0)
     size = max(_GROUP_CELLS // max(rows, 1), 1)
@@ -202,11 +212,14 @@ def cast_together(
             continue
         pieces = [chunk for name in group for chunk in chunks_of(columns[name])]
         values = cast_plain(pa.concat_arrays(pieces), kind) if pieces else None
-        if values is not None:
-            yield group, values
-        else:
+        if values is None or (kind is Kind.FLOAT and is_large(values)):
             middle = len(group) // 2
             groups += group[:middle], group[middle:]
+            continue
+        for at, name in enumerate(group):
+            # Pickling a slice would pickle the whole array.
+            out[name] = pa.concat_arrays([values.slice(at * rows, rows)])
+    return out
 
 
 def zero_led(column: pa.Array) -> bool:
@@ -247,17 +260,19 @@ def exact_float(column: pa.Array, target: pa.DataType) -> Column:
     )
 
 
-def exact_int64(column: pa.Array) -> Column:
-    """Returns texts, trimmed and without missing words, as int64."""
-    short = pc.match_substring_regex(column, _SHORT)
+def exact_integers(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns texts, trimmed and without missing words, as int64 or uint64."""
+    form, inside = _INTEGERS[target]
+    short = pc.match_substring_regex(column, form)
     plain = pc.if_else(short, column, pa.scalar(None, pa.string()))
-    values = pc.cast(pc.ascii_ltrim(plain, "+"), pa.int64())
+    values = pc.cast(pc.ascii_ltrim(plain, "+"), target)
     bad = numpy_mask(pc.invert(short))
     others = np.flatnonzero(bad)
     decimal = pc.match_substring_regex(column.take(pa.array(others)), DECIMAL)
     others = others[numpy_mask(decimal)]
     faults = bad * np.uint8(number_of(Reason.NOT_AN_INTEGER))
-    cells = _with_each(Column(values, faults), column, others, _whole)
+    rule = functools.partial(_whole, inside=inside)
+    cells = _with_each(values, faults, column, others, rule)
     among = pa.array(others)
     accepted = column.take(among).filter(cells.values.take(among).is_valid())
     is_pointed = pc.any(pc.match_substring_regex(accepted, "[.eE]")).as_py()
@@ -265,14 +280,13 @@ def exact_int64(column: pa.Array) -> Column:
 
 
 def _with_each(
-    cells: Column,
+    values: pa.Array,
+    faults: Faults,
     texts: pa.Array,
-    places: npt.NDArray[np.int64],
+    places: Places,
     rule: Callable[[str], int | Reason],
 ) -> Column:
     """Returns the cells, with the rule's result for each text at the given places."""
-    faults = np.zeros(len(texts), np.uint8) if cells.faults is None else cells.faults
-    values = cells.values
     if len(places):
         encoded = texts.take(pa.array(places)).dictionary_encode()
         outcomes = [rule(text) for text in encoded.dictionary.to_pylist()]
@@ -282,29 +296,11 @@ def _with_each(
         replaced = pa.array(numbers, values.type).take(encoded.indices)
         values = pc.replace_with_mask(values, pa.array(where), replaced)
         why = [0 if isinstance(v, int) else number_of(v) for v in outcomes]
-        faults = faults.copy()
         faults[places] = np.array(why, np.uint8)[encoded.indices.to_numpy()]
     return Column(values, faults if faults.any() else None)
 
 
-def coerce_uint64(column: pa.Array, feature: Feature) -> Column:
-    """Returns texts as uint64, by the rules of int64."""
-    cells = coerce(column, feature)
-    below = numpy_mask(pc.less(cells.values, 0))
-    rest = without(cells.values, below, Reason.OUT_OF_RANGE)
-    faults = first_fault(cells.faults, rest.faults)
-    values = rest.values.cast(pa.uint64())
-    if cells.faults is None:
-        return Column(values, faults)
-    beyond = np.flatnonzero(cells.cells_with(Reason.OUT_OF_RANGE))
-
-    def rule(text: str) -> int | Reason:
-        return _whole(text.strip(" \t"), range(2**64))
-
-    return _with_each(Column(values, faults), column, beyond, rule)
-
-
-def _whole(text: str, inside: range = _INT64) -> int | Reason:
+def _whole(text: str, inside: range) -> int | Reason:
     """Returns the integer that a decimal is; no number passes through a float."""
     match = _PARTS.fullmatch(text)
     assert match is not None, "the text is a decimal"
@@ -346,7 +342,7 @@ def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
 def _instants(texts: pa.Array, unit: str) -> Column:
     """Returns ISO 8601, trimmed and without missing words, as counts of the unit."""
     scale = PER_SECOND[unit]
-    cells = Column(pa.nulls(len(texts), pa.int64()), np.zeros(len(texts), np.uint8))
+    values, faults = pa.nulls(len(texts), pa.int64()), np.zeros(len(texts), np.uint8)
     left = texts
     for form, precision, zone in _FORMS:
         # Few are rather taken one by one than looked for among all.
@@ -358,12 +354,13 @@ def _instants(texts: pa.Array, unit: str) -> Column:
             continue
         counts = pc.cast(some, pa.timestamp(precision, zone)).cast(pa.int64())
         converted = rescaled(counts, PER_SECOND[precision], scale)
-        values = pc.coalesce(cells.values, converted.values)
-        cells = Column(values, first_fault(cells.faults, converted.faults))
+        values = pc.coalesce(values, converted.values)
+        if converted.faults is not None:
+            faults |= converted.faults
         left = pc.if_else(plain, pa.scalar(None, pa.string()), left)
     others = np.flatnonzero(numpy_mask(left.is_valid()))
     rule = functools.partial(_instant, scale=scale)
-    return _with_each(cells, texts, others, rule)
+    return _with_each(values, faults, texts, others, rule)
 
 
 def _instant(text: str, scale: int) -> int | Reason:

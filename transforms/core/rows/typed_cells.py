@@ -49,9 +49,10 @@ from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.text_cells import (
     PER_SECOND,
     coerce,
-    coerce_uint64,
+    exact_integers,
     not_utf8,
     rescaled,
+    without_missing,
 )
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
@@ -111,8 +112,9 @@ def integers(column: pa.Array, target: pa.DataType) -> Column:
     if pa.types.is_decimal(kind):
         column = decimal_text(column)
     if pa.types.is_string(column.type):
-        cells = coerce_uint64 if pa.types.is_uint64(target) else coerce
-        coerced = cells(column, Feature("", Kind.INT64))
+        coerced = coerce(column, Feature("", Kind.INT64))
+        if pa.types.is_uint64(target):
+            coerced = exact_integers(without_missing(column), target)
         column, faults = coerced.values, coerced.faults
     elif pa.types.is_floating(kind):
         numbers = raw_values(column).astype(np.float64, copy=False)
