@@ -94,7 +94,7 @@ class TFRecordFiles(TableReader):
       features: those that datasets state, and the others as the records have them,
         once they are known.
       full: settle the types by all records of all files; else by those of the sample.
-      datasets: that the files belong to.
+      datasets: by folder, what the files there belong to.
     """
 
     title: ClassVar[str] = "TFRecord"
@@ -102,7 +102,7 @@ class TFRecordFiles(TableReader):
 
     features: tuple[Feature, ...] = ()
     full: bool = False
-    datasets: tuple[StatedDataset, ...] = ()
+    datasets: Mapping[str, StatedDataset] = dataclasses.field(default_factory=dict)
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples records from places spread evenly over the files.
@@ -125,11 +125,12 @@ class TFRecordFiles(TableReader):
             refuse(seen)
         reader = dataclasses.replace(
             self,
-            features=_all_features(seen, tuple(datasets.values())),
+            features=_all_features(seen, [*datasets.values()]),
             # Workers need no list of shards.
-            datasets=tuple(
-                dataclasses.replace(stated, shards=None) for stated in datasets.values()
-            ),
+            datasets={
+                folder: dataclasses.replace(stated, shards=None)
+                for folder, stated in datasets.items()
+            },
         )
         records = sum(len(place.payloads) for place in places)
         reads = [reader.decoded(place.payloads, place.origin) for place in places]
@@ -146,7 +147,7 @@ class TFRecordFiles(TableReader):
         return Planned(
             reader,
             dataclasses.replace(sample, rows=rows),
-            _features_of(reader.datasets, sample.columns),
+            _features_of([*datasets.values()], sample.columns),
             label_maps_beside(files),
             files,
         )
@@ -154,9 +155,8 @@ class TFRecordFiles(TableReader):
     def split_of(self, origin: str) -> str:
         """Returns the split of a dataset's shard; else the one that the path says."""
         folder, name = os.path.split(origin)
-        for dataset in self.datasets:
-            if dataset.folder == folder:
-                return dataset.split_of(name)
+        if folder in self.datasets:
+            return self.datasets[folder].split_of(name)
         return super(TFRecordFiles, self).split_of(origin)
 
     def blocks(
@@ -226,12 +226,11 @@ class TFRecordFiles(TableReader):
         features = {feature.name: feature for feature in self.features}
         if columns is not None:
             features = only(features, columns, origin)
-        folder = os.path.dirname(origin)
-        own = [dataset for dataset in self.datasets if dataset.folder == folder]
-        # Class names are those of the file's own dataset.
-        declared = known_features(own)
-        chosen = [declared.get(name, feature) for name, feature in features.items()]
-        return read_features(payloads, chosen)
+        if own := self.datasets.get(os.path.dirname(origin)):
+            # Class names are those of the file's own dataset.
+            stated = {feature.name: feature for feature in own.features}
+            features |= {name: stated[name] for name in features.keys() & stated}
+        return read_features(payloads, [*features.values()])
 
     def _raw(
         self, block: Block, payloads: PayloadBatch, columns: Sequence[str]

@@ -53,6 +53,7 @@ _VALUES = {
     Kind.FLOAT: pa.float32(),
     Kind.BOX: pa.float32(),
 }
+# The list of a Feature that holds values of a type, as "int64_list".
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
 
 
@@ -157,7 +158,6 @@ def decode(
       parse: `any_example` to read SequenceExamples and lists of Examples, too.
     """
     count = len(payloads)
-    expected = {name: _list_of(kind) for name, kind in types.items()}
     parsed = read_columns(payloads, wanted=types, parse=parse)
     faults = {
         index: Fault(
@@ -170,11 +170,11 @@ def decode(
     for name, kind in types.items():
         columns[name] = pa.nulls(count, kind)
         many = pa.types.is_list(kind)
+        expected = _KINDS[str(kind.value_type if many else kind)]
         for stored, column in parsed.features.get(name, {}).items():
-            if stored != expected[name]:
+            if stored != expected:
                 message = (
-                    f"feature {name!r} holds a {stored}; the others hold a "
-                    f"{expected[name]}"
+                    f"feature {name!r} holds a {stored}; the others hold a {expected}"
                 )
                 places = np.arange(count) if column.rows is None else column.rows
                 for index in places.tolist():
@@ -196,11 +196,6 @@ def decode(
         taken = pa.array(places)
         columns = {name: column.take(taken) for name, column in columns.items()}
     return Decoded(columns, places, refused)
-
-
-def _list_of(kind: pa.DataType) -> str:
-    """Returns the list of a Feature that holds values of a type, as "int64_list"."""
-    return _KINDS[str(kind.value_type if pa.types.is_list(kind) else kind)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
