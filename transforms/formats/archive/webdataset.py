@@ -182,7 +182,7 @@ class WebDataset(RowArchive):
         """Returns a row whose json is as its types have it; raises FaultError."""
         # Of all members, only those of json are objects.
         stated = {n: value for n, value in row.items() if isinstance(value, dict)}
-        if unknown := _unknown_member(stated, self.json):
+        if unknown := next(_unknown_members(stated, self.json), None):
             raise FaultError(
                 Reason.MALFORMED,
                 f"the fields of json must be those of the samples that were looked at "
@@ -313,23 +313,17 @@ def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
     return tuple(out)
 
 
-def _unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
-    """Returns the first member in a value that its type does not have, or nothing."""
-    if isinstance(value, list):
-        # A list in a column of several types is text, whatever its members are.
-        item = kind.item if kind.name == "list" else None
-        items = value if item and item.members else ()
-        inner = (_unknown_member(v, item, path) for v in items if item)
-        return next(filter(None, inner), "")
-    if not isinstance(value, dict) or kind.name != "object":
-        return ""
-    members = dict(kind.members)
-    for name, item in value.items():
-        if name not in members:
-            return f"{path}{name}"
-        # Most are numbers and texts, and are not worth a call.
-        if isinstance(item, dict | list) and (
-            unknown := _unknown_member(item, members[name], f"{path}{name}/")
-        ):
-            return unknown
-    return ""
+def _unknown_members(value: Any, kind: JsonType, path: str = "") -> Iterator[str]:
+    """Yields the members in a value that its type does not have."""
+    # A list in a column of several types is text, whatever its members are.
+    if isinstance(value, list) and kind.name == "list" and kind.item:
+        for item in value if kind.item.members else ():
+            yield from _unknown_members(item, kind.item, path)
+    elif isinstance(value, dict) and kind.name == "object":
+        members = dict(kind.members)
+        for name, item in value.items():
+            if name not in members:
+                yield f"{path}{name}"
+            # Most are numbers and texts, and are not worth a call.
+            elif isinstance(item, dict | list):
+                yield from _unknown_members(item, members[name], f"{path}{name}/")
