@@ -187,6 +187,7 @@ def pair(
             mask = indexes[mask_folder].of(image_folder, path, layout.suffix)
             # One of that path, which is another's, is not this one's by its name.
             mask = None if mask in taken else mask
+        split = _split_of(path)
         if mask is not None:
             first = owners.setdefault(mask, path)
             if first != path:
@@ -195,10 +196,9 @@ def pair(
                     f"{first!r:.200} and {path!r:.200}. Put masks into folders like "
                     f"those of the images."
                 )
+            paired.add(split)
         mask_paths.append(mask)
-        splits.append(_split_of(path))
-        if mask is not None:
-            paired.add(splits[-1])
+        splits.append(split)
     kept = np.array([split in paired for split in splits], np.bool_)
     places = iter(np.split(kept, np.cumsum([len(b) for b in images.batches()])))
     chosen = images.filter(lambda _: next(places))

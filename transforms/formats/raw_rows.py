@@ -347,7 +347,7 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
         base += raw.block.rows
         skipped.update(raw.skipped)
     return RawRows(
-        dataclasses.replace(first.block, rows=sum(raw.block.rows for raw in raws)),
+        dataclasses.replace(first.block, rows=base),
         {
             name: pa.concat_arrays([raw.columns[name] for raw in raws])
             for name in first.columns

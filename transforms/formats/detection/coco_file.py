@@ -112,9 +112,7 @@ class JsonLists:
                 self._at += 1
                 self._next()
                 yield
-            self._take(end)
-        else:
-            self._at += 1
+        self._take(end)
 
     def _take(self, character: str) -> None:
         if self._next() != character:

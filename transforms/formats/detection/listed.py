@@ -274,11 +274,10 @@ class ListedReader(BoxedReader):
                     f"{len(bare):,} image{'s' if bare[1:] else ''} not read, such as "
                     f"{bare[0]!r:.80}: in no annotation"
                 )
-        reader = dataclasses.replace(self, companions=())
+        split_column = self.split_name if self.says_split else ""
+        reader = dataclasses.replace(self, companions=(), split_column=split_column)
         if self.masks == "all" and not outlines:
             reader = dataclasses.replace(reader, masks="auto")
-        if self.says_split:
-            reader = dataclasses.replace(reader, split_column=self.split_name)
         evenly = np.linspace(0, count - 1, min(sampled, count), dtype=np.int64)
         rows = listing.rows(np.unique(evenly))
         block = Block("", 0, len(rows), rows=len(rows))
