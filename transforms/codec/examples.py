@@ -42,7 +42,6 @@ from google.protobuf.message import EncodeError
 from transforms.codec.typed import (
     Coding,
     Row,
-    RowError,
     SchemaLike,
     coding_of,
     encode_typed,
@@ -149,13 +148,13 @@ def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
         odd = sorted(map(str, names - coding.names))
         if odd:
             index = next(i for i, row in enumerate(rows) if odd[0] in map(str, row))
-            raise RowError(
+            raise OddValueError(
                 f"the schema has no feature {odd[0]!r}; leave the key out, or add the "
                 f"feature",
                 index,
             )
         return encode_typed(rows, coding)
-    except RowError as error:
+    except OddValueError as error:
         raise EncodingError(
             bounded(f"row {error.index + 1} ({shown(rows[error.index])}): {error}")
         ) from error
@@ -204,7 +203,7 @@ def encode_untyped(rows: Sequence[Row], names: Sequence[str]) -> list[bytes]:
       names: all of their keys.
 
     Raises:
-      RowError: no rule stores a value.
+      OddValueError: no rule stores a value.
     """
     if len(rows) >= _FEW and (columns := _columns(rows, names)):
         return encode_examples(pa.record_batch(columns))
@@ -213,7 +212,7 @@ def encode_untyped(rows: Sequence[Row], names: Sequence[str]) -> list[bytes]:
         try:
             out.append(_example(row))
         except OddValueError as error:
-            raise RowError(str(error), index) from error
+            raise OddValueError(str(error), index) from error
     return out
 
 

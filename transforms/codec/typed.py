@@ -70,18 +70,6 @@ _WORDS = (
 _UNITS = ("s", "ms", "us", "ns")
 
 
-class RowError(Exception):
-    """What is wrong with one row.
-
-    Attributes:
-      index: of the row.
-    """
-
-    def __init__(self, message: str, index: int) -> None:
-        super().__init__(message)
-        self.index = index
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodingFeature:
     """One feature of Examples.
@@ -236,7 +224,7 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
     """Returns n rows as n Examples; the schema has all of their keys.
 
     Raises:
-      RowError: a value does not fit its feature.
+      OddValueError: a value does not fit its feature.
     """
     columns = {}
     for coded in coding.features:
@@ -247,7 +235,7 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
             column = fitted_column(values, coded.feature)
         except OddValueError as error:
             index = max(error.index, 0)
-            raise RowError(misfit(values, coded.given, error), index) from error
+            raise OddValueError(misfit(values, coded.given, error), index) from error
         columns[coded.feature.name] = _completed(column, coded)
     return _encode_columns(columns, coding, len(rows))
 
@@ -275,7 +263,7 @@ def _completed(column: pa.Array, each: CodingFeature) -> pa.Array:
         places = pa.array(np.zeros(len(column), np.int64))
         column = pc.coalesce(column, filling_of(fill, feature).take(places))
     elif column.null_count and feature.missing is Missing.REJECT:
-        raise RowError(
+        raise OddValueError(
             f"feature {feature.name!r} must have a value; it has none",
             int(np.argmax(numpy_mask(column.is_null()))),
         )
@@ -285,7 +273,9 @@ def _completed(column: pa.Array, each: CodingFeature) -> pa.Array:
         index = int(np.argmax(faults))
         shown = bounded(repr(column[index].as_py()), SHOWN_CHARS)
         why = complaint(feature, reason_of(int(faults[index])))
-        raise RowError(f"feature {feature.name!r} cannot hold {shown}: {why}", index)
+        raise OddValueError(
+            f"feature {feature.name!r} cannot hold {shown}: {why}", index
+        )
     return column
 
 
@@ -305,7 +295,7 @@ def _numbered(values: list[Any], each: CodingFeature) -> list[Any]:
     out = [number(value) for value in plain_values(values)]
     for index, value in enumerate(out):
         if isinstance(value, str):
-            raise RowError(
+            raise OddValueError(
                 f"feature {each.given.name!r} cannot hold "
                 f"{bounded(repr(value), SHOWN_CHARS)}: it is no class of the "
                 f"vocabulary ({len(ids):,} names)",
@@ -337,7 +327,7 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
             column = rows[name] if name in given else pa.nulls(rows.num_rows)
             columns[name] = _typed(column, coded)
         return _encode_columns(columns, coding, rows.num_rows)
-    except RowError as error:
+    except OddValueError as error:
         raise EncodingError(bounded(f"row {error.index + 1}: {error}")) from error
 
 
@@ -351,11 +341,12 @@ def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
         # Serialised tensors, as `decode_table` gives them.
         return _completed(column, each)
     try:
-        return _completed(strict_cast(column, feature), each)
+        column = strict_cast(column, feature)
     except OddValueError as error:
         shown = bounded(repr(python_value(column[error.index])), SHOWN_CHARS)
-        raise RowError(
+        raise OddValueError(
             f"feature {each.given.name!r} of kind {each.given.kind} cannot hold "
             f"{shown} (of a column of {bounded(str(column.type), 80)}): {error}",
             error.index,
         ) from error
+    return _completed(column, each)

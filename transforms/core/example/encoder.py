@@ -15,7 +15,7 @@ floats, the run is the result.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add
 
@@ -27,7 +27,6 @@ import pyarrow as pa
 from transforms.core.arrays import offsets_of
 from transforms.core.example.joined_records import JoinedRecords
 from transforms.core.example.payload import (
-    MAX_EXAMPLE_BYTES,
     FloatPayloads,
     Payload,
     PayloadColumn,
@@ -35,7 +34,7 @@ from transforms.core.example.payload import (
     payload_steps,
 )
 from transforms.core.example.record_parts import Entry, Form, ListKind
-from transforms.core.example.wire import MAX_VARINT_BYTES, varint
+from transforms.core.example.wire import MAX_VARINT_BYTES
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -124,14 +123,7 @@ class ExampleEncoder:
         # Columns that have had missing values.
         self._lacking: set[int] = set()
         self._steps = payload_steps(self._columns, schema)
-        types = self._signature[1]
-        self._varying = [
-            index
-            for index, column in self._columns
-            if pa.types.is_nested(types[index])
-            or pa.types.is_dictionary(types[index])
-            or column.kind is ListKind.BYTES
-        ]
+        self._varying = [index for index, column in self._columns if column.is_varying]
 
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns n serialised Examples for the n rows of a batch.
@@ -141,7 +133,7 @@ class ExampleEncoder:
         Raises EncodingError: the batch has another schema, or a tf.train.Example cannot
         hold a value; the message names feature and row.
         """
-        return _joined(self._pieces(batch, JoinedRecords.surround))
+        return _joined(self._pieces(batch, framed=False))
 
     def encode_framed(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns the n rows of a batch as TFRecord records with their checksums.
@@ -158,16 +150,16 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        return self._pieces(batch, JoinedRecords.surround, JoinedRecords.frame)
+        return self._pieces(batch, framed=True)
 
     def _pieces(
-        self, batch: pa.RecordBatch, *around: Callable[[JoinedRecords], None]
+        self, batch: pa.RecordBatch, *, framed: bool
     ) -> Iterator[pa.LargeBinaryArray]:
-        """Yields the records of chunks, with the entries alone or what is around."""
         for start, chunk in self._chunks(batch):
             record = self._record(chunk, start)
-            for surround in around:
-                surround(record)
+            record.surround(start)
+            if framed:
+                record.frame()
             yield record.finish()
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -220,7 +212,6 @@ class ExampleEncoder:
                 continue
             index, column = step
             record.add_column(column, chunk.column(index), first_row)
-        _check_size(record, first_row)
         return record
 
 
@@ -237,19 +228,6 @@ def _check_names(names: Sequence[str]) -> None:
         raise EncodingError(
             "the features of a tf.train.Example must have different names; found "
             f"{twice!r} more than once; rename all but one of them"
-        )
-
-
-def _check_size(record: JoinedRecords, first_row: int) -> None:
-    """Raises EncodingError where an Example of these entries would be too large."""
-    totals = record.totals
-    largest = totals if isinstance(totals, int) else int(totals.max())
-    if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
-        row = first_row + int(np.argmax(totals)) + 1
-        raise EncodingError(
-            f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} bytes; "
-            f"row {row} of the batch (counted from 1) takes {largest}; leave a feature "
-            "out, or keep large values in files"
         )
 
 
@@ -291,10 +269,8 @@ class AroundValues:
 
         Raises EncodingError as `ExampleEncoder.encode` does.
         """
-        columns = batch.select(self._behind.schema.names)
-        after = _joined(self._behind._pieces(columns))
-        if not len(values):
-            return FramedPieces([], 0, np.zeros(1, np.int64), crcs)
+        chunks = self._behind._chunks(batch.select(self._behind.schema.names))
+        after = _joined(self._behind._record(b, at).finish() for at, b in chunks)
         sizes = _lengths(values)
         behind, behind_sizes = after.to_pylist(), np.diff(offsets_of(after))
         heads: list[bytes] = []
@@ -303,18 +279,18 @@ class AroundValues:
             stop = start + chunk.num_rows
             record = self._before._record(chunk, start)
             record.add(self._entry, Payload.of_sizes(sizes[start:stop]))
-            record.add_size(behind_sizes[start:stop])
-            _check_size(record, start)
-            record.surround()
+            record.surround(start, (sizes + behind_sizes)[start:stop])
             heads += record.finish().to_pylist()
         head_sizes = _lengths(heads)
         payload_crcs = _crcs(heads)
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):
             payload_crcs = after_zeros(payload_crcs, part_sizes) ^ part_crcs
         lengths = head_sizes + sizes + behind_sizes
-        headers = _frame_bytes(lengths.astype("<u8"), length_crcs(lengths))
-        fronts = list(map(add, headers, heads))
-        backs = list(map(add, behind, _frame_bytes(mask_all(payload_crcs))))
+        headers = np.empty(len(values), "<u8,<u4")
+        headers["f0"], headers["f1"] = lengths, length_crcs(lengths)
+        fronts = list(map(add, headers.view("V12").tolist(), heads))
+        footers = mask_all(payload_crcs).astype("<u4").view("V4")
+        backs = list(map(add, behind, footers.tolist()))
         every = _crcs(fronts), crcs, _crcs(backs)
         piece_sizes = head_sizes + HEADER_BYTES, sizes, behind_sizes + FOOTER_BYTES
         ends = np.cumsum(lengths + OVERHEAD_BYTES)
@@ -329,14 +305,6 @@ class AroundValues:
 def _lengths(parts: Sequence[bytes | memoryview]) -> _Sizes:
     """Returns the sizes of the pieces that `AroundValues` frames."""
     return np.fromiter(map(len, parts), np.int64, len(parts))
-
-
-def _frame_bytes(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
-    """Returns n headers or footers for `AroundValues`, from columns of numbers."""
-    cells = [column.view(np.uint8).reshape(len(column), -1) for column in columns]
-    matrix = np.concatenate(cells, axis=1)
-    width, data = matrix.shape[1], matrix.tobytes()
-    return [data[at : at + width] for at in range(0, len(data), width)]
 
 
 def _crcs(parts: Sequence[bytes | memoryview]) -> npt.NDArray[np.uint32]:

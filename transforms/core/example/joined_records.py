@@ -23,7 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import binary_values, numpy_mask, offsets_of, raw_values
-from transforms.core.example.payload import Payload, PayloadColumn, few_values
+from transforms.core.example.payload import (
+    MAX_EXAMPLE_BYTES,
+    Payload,
+    PayloadColumn,
+    few_values,
+)
 from transforms.core.example.record_parts import (
     INLINE_BYTES,
     Entry,
@@ -35,7 +40,7 @@ from transforms.core.example.record_parts import (
     join,
     varint_stores,
 )
-from transforms.core.example.wire import Longs, Mask, Varints
+from transforms.core.example.wire import Longs, Mask, Varints, varint
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -43,6 +48,7 @@ from transforms.core.tfrecord.frame import (
     length_crcs,
     mask_all,
 )
+from transforms.errors import EncodingError
 
 # Measured costs in ns: of n rows' CRCs by look-ups, and of a CRC call a record.
 _START_NS = 20_000
@@ -60,8 +66,7 @@ class JoinedRecords:
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._parts: list[RecordPart] = []
-        # Bytes of each record so far: n of them, or one int where all are equal.
-        self.totals: Longs | int = 0
+        self._lengths: Longs = np.empty(0, np.int64)
         self._needs_footers = False
 
     def add(self, entry: Entry, payload: Payload) -> None:
@@ -71,13 +76,9 @@ class JoinedRecords:
         layout = entry.layout(payload.smallest, payload.largest)
         if layout is not None:
             self._open_run(present).append(layout.template, layout.stores(sizes))
-            self.add_size(len(layout.template) + sizes, present)
         else:
             assert payload.sizes is not None  # one size always has one layout
-            prefixes = self._append(
-                entry.prefixes(payload.sizes, payload.largest), present
-            )
-            self.add_size(prefixes.sizes + sizes, present)
+            self._append(entry.prefixes(payload.sizes, payload.largest), present)
         if payload.stores is not None:
             self._open_run(present).append(bytes(payload.smallest), payload.stores)
         elif payload.part is not None:
@@ -102,33 +103,37 @@ class JoinedRecords:
         codes = array.indices if present is None else array.indices.fill_null(0)
         codes = raw_values(codes).astype(np.int64)
         values = entries.finish()
-        part = Repeated(values, Varying.of(values), codes, present)
-        self._parts.append(part)
-        self.add_size(part.sizes)
+        self._parts.append(Repeated(values, Varying.of(values), codes, present))
 
     def add_fixed(self, template: bytes, stores: Sequence[Store]) -> None:
         """Adds neighbouring entries that every record has, of one size in all."""
         self._open_run(None).append(template, stores)
-        self.add_size(len(template))
 
-    def add_size(self, sizes: Longs | int, present: Mask | None = None) -> None:
-        """Counts bytes of each record, of entries that are added or kept elsewhere."""
-        self.totals = self.totals + (sizes if present is None else sizes * present)
+    def surround(self, first_row: int, elsewhere: Longs | int = 0) -> None:
+        """Puts the Example around the entries.
 
-    def surround(self) -> None:
-        """Puts the Example around the entries."""
-        tags = Varints.of(np.atleast_1d(self.totals).view(np.uint64))
+        Args:
+          first_row: the number of the first record, for errors.
+          elsewhere: bytes of each record's entries that are kept elsewhere.
+
+        Raises EncodingError: a record would be too large.
+        """
+        totals: Longs = np.atleast_1d(
+            sum((part.sizes for part in self._parts), elsewhere)
+        )
+        _check_size(totals, first_row)
+        tags = Varints.of(totals.view(np.uint64))
         if isinstance(tags.sizes, int):
             template = bytearray(b"\x0a") + bytes(tags.sizes)
             self._prepend(template, varint_stores(1, tags.sizes, tags))
         else:
             self._parts.insert(0, Varying(tags.tagged(b"\x0a").views()))
-        self.add_size(tags.sizes + 1)
+        self._lengths = totals + tags.sizes + 1
 
     def frame(self) -> None:
         """Puts the frame around the records."""
         crcs = record_crcs(self._parts, self._rows)
-        lengths = np.atleast_1d(self.totals)
+        lengths = self._lengths
         header = (0, lengths.astype("<u8"), 0), (8, length_crcs(lengths), 0)
         self._prepend(bytearray(HEADER_BYTES), header)
         self._needs_footers = crcs is None
@@ -165,11 +170,10 @@ class JoinedRecords:
         self._parts.append(run)
         return run
 
-    def _append(self, part: Varying, present: Mask | None) -> Varying:
+    def _append(self, part: Varying, present: Mask | None) -> None:
         if present is not None:
             part.words *= present[:, None]
         self._parts.append(part)
-        return part
 
     def _prepend(self, template: bytearray, stores: Sequence[Store]) -> None:
         """Puts bytes before all parts; a single element is the same in every record."""
@@ -184,6 +188,18 @@ class JoinedRecords:
             self._parts[0] = run
         else:
             self._parts.insert(0, run)
+
+
+def _check_size(totals: Longs, first_row: int) -> None:
+    """Raises EncodingError where an Example of these entries would be too large."""
+    largest = int(totals.max())
+    if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
+        row = first_row + int(np.argmax(totals)) + 1
+        raise EncodingError(
+            f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} bytes; "
+            f"row {row} of the batch (counted from 1) takes {largest}; leave a feature "
+            "out, or keep large values in files"
+        )
 
 
 def _write_footers(data: pa.Buffer, offsets: Longs) -> None:

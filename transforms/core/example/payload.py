@@ -132,6 +132,9 @@ class PayloadColumn:
             form = Form.PACKED
         self.kind = kind
         self._is_list = form is not Form.SINGLE
+        are_alike = form is Form.SINGLE and kind is not ListKind.BYTES
+        # Whether the number of rows does not tell how many bytes their payloads take.
+        self.is_varying = not are_alike or pa.types.is_dictionary(field.type)
         self.entry = Entry(field.name, kind, form)
 
     def payload(self, array: pa.Array, first_row: int) -> Payload | None:

@@ -410,7 +410,7 @@ def test_an_example_over_the_limit_in_sum_names_its_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Features that fit one by one but not together."""
-    monkeypatch.setattr(encoder_module, "MAX_EXAMPLE_BYTES", 100)
+    monkeypatch.setattr(joined_records, "MAX_EXAMPLE_BYTES", 100)
     monkeypatch.setattr(payload_module, "MAX_EXAMPLE_BYTES", 100)
     batch = pa.record_batch({"a": ["x", "y" * 60, "z"], "b": ["x", "y" * 60, "z"]})
     with pytest.raises(EncodingError, match="row 2 of the batch"):
