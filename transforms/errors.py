@@ -221,7 +221,7 @@ class ExampleError(DamageError):
 
 
 class RecordKindError(ExampleError, InputError):
-    """A payload is a SequenceExample or an ExampleListWithContext."""
+    """A payload is a SequenceExample or an ExampleListWithContext that is not read."""
 
 
 class EncodingError(BeamTFRecordError):

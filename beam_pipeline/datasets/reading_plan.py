@@ -367,7 +367,7 @@ def _bare_contents(
                 f"first records hold {shown} (lists are in brackets)."
             )
         )
-    in_sequence = learn(_first_payloads([shard for _, shard in shards])).steps
+    in_sequence = learn(_first_payloads([shard for _, shard in shards])).in_sequence
     features = map(_of_sequence, said.values()) if in_sequence else said.values()
     return Readable(shards, (), tuple(features), Edition())
 

@@ -372,8 +372,6 @@ def decode_rows(
     """
     if coding is None:
         return _untyped_rows(payloads)
-    if not coding.features:
-        return [{} for _ in payloads]
     rows = decode_table(payloads, coding)
     return list(_typed_rows(coding).dicts(rows))
 

@@ -138,10 +138,10 @@ class RowDecoder:
         Raises:
           ExampleError: a record is no Example, or does not hold what a feature must.
         """
-        if not self._names:
-            yield from ({} for _ in range(len(payloads)))
-            return
         batch = self.typed.batch(payloads, "")
+        if not self._names:
+            yield from self.typed.dicts(batch)
+            return
         columns = []
         for name, values_of, column in zip(
             self._names, self._columns, batch.columns, strict=True

@@ -78,10 +78,6 @@ class Columns:
           ExampleError: a record does not hold what a feature must, or a class id has
             no name.
         """
-        if not self.schema.names:
-            # Rows of no column are as many as before.
-            rows = pa.array([{}] * len(payloads), pa.struct([]))
-            return pa.RecordBatch.from_struct_array(rows)
         return self.of_rows(self._rows.batch(payloads, ""))
 
     def of_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_an_error(row: Any, schema: Any, why: str) -> None:
         decode_rows([b"", record], coding_of(schema))
 
 
-@pytest.mark.parametrize("schema", [None, {"x": "int64"}])
+@pytest.mark.parametrize("schema", [None, {"x": "int64"}, {}])
 def test_bytes_that_are_no_example_are_named(schema: Any) -> None:
     """By their place among the others."""
     coding = None if schema is None else coding_of(schema)

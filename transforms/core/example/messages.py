@@ -238,16 +238,11 @@ def other_kind(data: bytes) -> str:
     return ""
 
 
-def check_kind(data: bytes, record: str = "it") -> None:
-    """Raises RecordKindError for a SequenceExample or an ExampleListWithContext.
-
-    Args:
-      data: of the record.
-      record: which one it is, for the message.
-    """
+def check_kind(data: bytes) -> None:
+    """Raises RecordKindError for a SequenceExample or an ExampleListWithContext."""
     if kind := other_kind(data):
         article = "a" if kind == SEQUENCE else "an"
-        raise RecordKindError(f"{record} is {article} {kind}. {_ADVICE}")
+        raise RecordKindError(f"it is {article} {kind}. {_ADVICE}")
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:
@@ -279,27 +274,34 @@ def _is_entry(data: bytes) -> bool:
     return True
 
 
-class StepTypeError(ExampleError):
+class StepTypeError(RecordKindError):
     """A record whose list holds steps of two types."""
 
 
-def any_message(data: bytes) -> Any:
+def any_message(data: bytes, kind: str | None = None) -> Any:
     """Returns an Example that holds what a record of any kind holds.
+
+    Args:
+      data: of the record.
+      kind: what `other_kind` returns for it; None: not known.
 
     Raises:
       StepTypeError: the steps of a list have two types.
-      ExampleError: protobuf does not parse it, or its context has a feature that is
-        called like a list.
+      RecordKindError: it is of another kind and has fields that would be lost, or its
+        context has a feature that is called like a list.
+      ExampleError: protobuf does not parse it.
     """
-    kind = other_kind(data)
+    kind = other_kind(data) if kind is None else kind
     if not kind:
         return message(data)
     try:
         parsed = CLASSES[kind].FromString(data)
     except DecodeError as error:
-        raise ExampleError(f"{len(data):,} bytes are not a {kind} ({error})") from error
+        raise RecordKindError(
+            f"{len(data):,} bytes are not a {kind} ({error})"
+        ) from error
     if len(UnknownFieldSet(parsed)):
-        raise ExampleError(f"it holds fields that no {kind} has")
+        raise RecordKindError(f"it holds fields that no {kind} has")
     out = CLASSES["Example"]()
     lists: Mapping[str, Sequence[Any]]
     if kind == SEQUENCE:
@@ -316,7 +318,7 @@ def any_message(data: bytes) -> Any:
             for name in dict.fromkeys(itertools.chain(*documents))
         }
     if named := [name for name in out.features.feature if name.startswith(LISTS)]:
-        raise ExampleError(
+        raise RecordKindError(
             f"no context feature of a {kind} may be called {LISTS}..., as its lists "
             f"are; it has {min(named)!r}"
         )

@@ -10,12 +10,13 @@ import dataclasses
 import functools
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.core.example.decoder import VALUE_TYPES, read_columns
+from transforms.core.example.messages import other_kind
 from transforms.core.schema import SEQUENCE_ENCODING, STEPS, Feature, Kind
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, HEADER_BYTES
@@ -155,12 +156,14 @@ class Learned:
       steps: by list of a SequenceExample or a list of Examples, how many values all of
         its steps have; -1 where their numbers differ, 0 where there is no step.
       complaint: why the first payload that is no Example is none; empty for none.
+      in_sequence: whether any is a SequenceExample or a list of Examples.
     """
 
     kinds: Mapping[str, collections.Counter[str]]
     lists: frozenset[str]
     steps: Mapping[str, int]
     complaint: str
+    in_sequence: bool = False
 
     @property
     def values(self) -> dict[str, pa.DataType]:
@@ -172,7 +175,7 @@ class Learned:
 
     def features_of(self, values: Mapping[str, pa.DataType]) -> Iterator[Feature]:
         """Yields the features of records whose single values have these types."""
-        encoding = SEQUENCE_ENCODING if self.steps else ""
+        encoding = SEQUENCE_ENCODING if self.in_sequence else ""
         for name, value in values.items():
             size = self.steps.get(name)
             shape: tuple[int | None, ...] = ()
@@ -194,12 +197,24 @@ def combined(a: Learned, b: Learned) -> Learned:
     for name, size in b.steps.items():
         before = steps.get(name) or size
         steps[name] = before if size in (0, before) else -1
-    return Learned(kinds, a.lists | b.lists, steps, a.complaint or b.complaint)
+    return Learned(
+        kinds,
+        a.lists | b.lists,
+        steps,
+        a.complaint or b.complaint,
+        a.in_sequence or b.in_sequence,
+    )
 
 
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n records."""
-    parsed = read_columns(payloads, parse=any_example)
+    others: set[str] = set()
+
+    def parse(data: bytes) -> Any:
+        others.add(kind := other_kind(data))
+        return any_example(data, kind)
+
+    parsed = read_columns(payloads, parse=parse)
     kinds: dict[str, collections.Counter[str]] = {}
     lists: set[str] = set()
     steps: dict[str, int] = {}
@@ -217,7 +232,7 @@ def learn(payloads: PayloadBatch) -> Learned:
             if column.counts is not None:
                 lists.add(name)
     complaint = next(map(str, parsed.errors.values()), "")
-    return Learned(kinds, frozenset(lists), steps, complaint)
+    return Learned(kinds, frozenset(lists), steps, complaint, any(others))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -81,12 +81,18 @@ def example(data: bytes) -> Any:
     return _checked_fields(message(data))
 
 
-def any_example(data: bytes) -> Any:
+def any_example(data: bytes, kind: str | None = None) -> Any:
     """Returns an Example with all that a record of any kind holds.
 
-    Raises as `example` does.
+    Takes the same as `any_message`, and raises the same.
     """
-    return _checked_fields(any_message(data))
+    return _checked_fields(any_message(data, kind))
+
+
+def parser_of(features: Sequence[Feature]) -> Callable[[bytes], Any]:
+    """Returns what parses the records of features; of none, records of any kind."""
+    sequences = [each for each in features if each.encoding == SEQUENCE_ENCODING]
+    return example if features and not sequences else any_example
 
 
 def _checked_fields(parsed: Any) -> Any:
@@ -254,8 +260,7 @@ def read_features(
     types: dict[str, pa.DataType] = {}
     for feature in features:
         types |= record_types(feature)
-    in_sequence = any(field.encoding == SEQUENCE_ENCODING for field in features)
-    decoded = decode(payloads, types, any_example if in_sequence else example)
+    decoded = decode(payloads, types, parser_of(features))
     columns: dict[str, pa.Array] = {}
     faults: dict[int, Fault] = {}
     for feature in features:

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import list_lengths, list_of, numpy_mask, values_and_rows
-from transforms.core.example.messages import check_kind
 from transforms.core.reasons import Reason
 from transforms.core.rows.nested import fitted
 from transforms.core.rows.text_cells import not_utf8
@@ -42,6 +41,7 @@ from transforms.formats.tfrecord_files.stored_features import (
     Composed,
     column_type,
     composed,
+    parser_of,
     read_features,
 )
 
@@ -82,7 +82,11 @@ class TypedRows:
         """
         decoded = read_features(payloads, self.features, _typed)
         for index, _, message in decoded.refused:
-            raise _misfit(payloads, path, index, message)
+            raise self._misfit(payloads, path, index, message)
+        if not self.features:
+            # Rows without columns are as many as the records.
+            rows = pa.array([{}] * len(payloads), pa.struct([]))
+            return pa.RecordBatch.from_struct_array(rows)
         return pa.RecordBatch.from_pydict(decoded.columns)
 
     def dicts(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -95,29 +99,32 @@ class TypedRows:
             _python_values(feature, column)
             for feature, column in zip(self.features, batch.columns, strict=True)
         ]
+        if not columns:
+            return ({} for _ in range(len(batch)))
         names = itertools.repeat(batch.schema.names)
         # No line of Python for each row: this takes half as long.
         return map(dict, map(zip, names, zip(*columns, strict=True)))
 
-
-def _misfit(
-    payloads: PayloadBatch, path: str, place: int, message: str
-) -> ExampleError:
-    """Returns the error of a record that is no Example, or else does not fit."""
-    record = payloads.first_record + place
-    where = f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}"
-    if not path:
-        where = f"example {record:,}"
-    try:
-        check_kind(payloads.payload(place), f"{where}: it")
-    except RecordKindError as error:
-        return error
-    if not path:
-        return ExampleError(f"{where}: {message}")
-    return ExampleError(
-        f"{where}: {message}. Leave that feature out of the columns, or write the file "
-        f"again."
-    )
+    def _misfit(
+        self, payloads: PayloadBatch, path: str, place: int, message: str
+    ) -> ExampleError:
+        """Returns the error of a record that is no Example, or else does not fit."""
+        record = payloads.first_record + place
+        where = f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}"
+        if not path:
+            where = f"example {record:,}"
+        try:
+            parser_of(self.features)(payloads.payload(place))
+        except RecordKindError as error:
+            return RecordKindError(f"{where}: {error}")
+        except ExampleError:
+            pass
+        if not path:
+            return ExampleError(f"{where}: {message}")
+        return ExampleError(
+            f"{where}: {message}. Leave that feature out of the columns, or write the "
+            f"file again."
+        )
 
 
 def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:

@@ -7,12 +7,12 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_tfrecord import ReadDataset, open_dataset
+from beam_tfrecord import ExampleError, InputError, ReadDataset, open_dataset
 from tests.support.datasets import example, write_records
 from tests.support.format_sources import kinds_of, photos, sorted_messages
 from tests.support.outputs import account, records, split_sizes
-from tests.support.runs import command, convert
-from tests.support.sequences import RANKING, SEQUENCE
+from tests.support.runs import command, convert, refused
+from tests.support.sequences import RANKING, SEQUENCE, ranking, sequence
 from tests.support.sources import write_files
 
 Folder = pathlib.Path
@@ -75,12 +75,17 @@ def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> Non
     [
         (SEQUENCE, {"id": 7, "lists/x": [[1], [2, 3]]}),
         (RANKING, {"lists/d": [2], "q": 1}),
+        (sequence({"id": [7]}, {}), {"id": 7}),
+        (ranking({"q": [1]}, []), {"q": 1}),
     ],
 )
 def test_other_messages(
     record: bytes, row: dict[str, object], tmp_path: Folder
 ) -> None:
-    """SequenceExamples and lists of Examples: the same rows in all that reads them."""
+    """SequenceExamples and lists of Examples: the same rows in all that reads them.
+
+    Also where no record has a list or a document.
+    """
     path, out = tmp_path / "a.tfrecord", tmp_path / "out"
     write_records(path, [record] * 30)
     for words in (["spec"], ["head"], ["verify"], ["index"]):
@@ -95,6 +100,40 @@ def test_other_messages(
         features = {n: {"kind": "int64", "shape": s} for n, s in shapes.items()}
         read = pipeline | ReadDataset(path, features=features)
         assert_that(read, equal_to([row] * 30))
+
+
+CALLED_LIKE_A_LIST = sequence({"lists/x": [1]}, {"x": [[1]]})
+OF_TWO_TYPES = sequence({"id": [1]}, {"x": [[1], [1.0]]})
+
+
+@pytest.mark.parametrize("good", [0, 5])
+@pytest.mark.parametrize(
+    ("bad", "kind", "why"),
+    [
+        (CALLED_LIKE_A_LIST, InputError, "no context feature"),
+        (OF_TWO_TYPES, InputError, "the steps of 'lists/x' must be of one type"),
+        (b"text", ExampleError, "4 bytes are not"),
+    ],
+)
+def test_what_no_reader_takes(
+    bad: bytes, kind: type[Exception], why: str, good: int, tmp_path: Folder
+) -> None:
+    """It is an error that says why and where, whether rows come before it or not."""
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [SEQUENCE] * good + [bad] * 3)
+    assert command("head", path).code == 0
+    assert why in refused(3 if good else 4, path, tmp_path / "out")
+    where = rf"a\.tfrecord: record {good}: {why}"
+    rows = open_dataset(path)[""]
+    with pytest.raises(kind, match=where):
+        list(rows)
+    with pytest.raises(kind, match=where):
+        rows[good]
+    with pytest.raises(kind, match=where):
+        list(rows.select([]).batches(2))
+    where = rf"a\.tfrecord: record {good} at byte .*: {why}"
+    with pytest.raises(kind, match=where), beam.Pipeline() as pipeline:
+        pipeline | ReadDataset(path, features={"id": "int64"})
 
 
 def _plain(value: Any) -> Any:

@@ -23,9 +23,7 @@ from transforms.core.example.messages import (
     replaced_ids,
 )
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import (
-    ExampleError,
-)
+from transforms.errors import ExampleError, RecordKindError
 from transforms.formats.tfrecord_files.records import learn
 from transforms.formats.tfrecord_files.stored_features import any_example, decode
 
@@ -60,9 +58,9 @@ def test_features_and_lists(data: bytes, expected: dict[str, Any]) -> None:
     [
         (sequence({}, {"x": [[1], [1.5]]}), StepTypeError),
         (ranking({}, [{"d": [1]}, {"d": [b"1"]}]), StepTypeError),
-        (sequence({"lists/x": [1]}, {"x": [[1]]}), ExampleError),
-        (ranking({"lists/x": [1]}, [{"x": [1]}]), ExampleError),
-        (SEQUENCE + field(3, b"more"), ExampleError),
+        (sequence({"lists/x": [1]}, {"x": [[1]]}), RecordKindError),
+        (ranking({"lists/x": [1]}, [{"x": [1]}]), RecordKindError),
+        (SEQUENCE + field(3, b"more"), RecordKindError),
     ],
 )
 def test_what_would_be_lost_is_an_error(data: bytes, error: type[Exception]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support import datasets, sequences
-from tests.support.sequences import RANKING, SEQUENCE, sequence
+from tests.support.sequences import RANKING, SEQUENCE, ranking, sequence
 from tests.support.table_reading import listed, read_all, read_later, rows_of
 from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature, Kind
@@ -235,6 +235,17 @@ def test_records_with_other_steps_are_rejects(tmp_path: pathlib.Path) -> None:
         (number, reason) for number, (_, reason) in enumerate(odd, 2)
     ]
     assert [row["lists/x"] for row in rows] == [[[1, 2], [3, 4]]] * 2
+
+
+@pytest.mark.parametrize("record", [sequence({"a": [1]}, {}), ranking({"a": [1]}, [])])
+def test_records_without_lists(record: bytes, tmp_path: pathlib.Path) -> None:
+    """Their context is read; a list is null in them, and no column unless sampled."""
+    listed_later = [record, sequence({"a": [2]}, {"x": [[3]]})]
+    rejections, rows = reread(tmp_path, planned(tmp_path, [record] * 3), listed_later)
+    assert (rejections, rows) == ([], [{"a": 1}, {"a": 2}])
+    rejections, rows = reread(tmp_path, planned(tmp_path, listed_later), listed_later)
+    expected = [{"a": 1, "lists/x": None}, {"a": 2, "lists/x": [3]}]
+    assert (rejections, rows) == ([], expected)
 
 
 def test_other_messages_behind_a_sample_of_examples(tmp_path: pathlib.Path) -> None:
