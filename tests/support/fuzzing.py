@@ -141,7 +141,8 @@ class Subject:
         """Writes the file with other bytes; returns what to name as the source."""
         if not folder.exists():
             folder.mkdir(parents=True)
-            for name, content in self.beside.items():
+            for name, content in {**self.beside, self.name: data}.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
         (folder / self.name).write_bytes(data)
         return folder / (self.source or self.name)

@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from tests.support.stress import sizes
 from transforms.core.image.masks import object_mask, polygon_mask
 from transforms.core.reasons import FaultError, Reason
 
@@ -21,11 +22,11 @@ def reference(polygons: list[list[float]], height: int, width: int) -> np.ndarra
     return coco.decode(coco.merge(runs))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_polygons_are_those_of_pycocotools(seed: int) -> None:
+@pytest.mark.parametrize("images", sizes(range(2_000), range(2_000, 10_000)), ids=str)
+def test_polygons_are_those_of_pycocotools(images: range) -> None:
     """Polygons cross themselves and the edges, have equal points, lie on the grid."""
-    random = np.random.default_rng(seed)
-    for _ in range(200):
+    for seed in images:
+        random = np.random.default_rng(seed)
         height, width = random.integers(1, 60, 2).tolist()
         count = int(random.integers(1, 4))
         polygons = []

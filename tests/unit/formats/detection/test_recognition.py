@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from beam_pipeline.planning.images import with_masks
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import make_spec
@@ -15,7 +16,10 @@ from tests.support.box_layouts import write_layout
 from tests.support.detection import planned, read_planned, write_image
 from tests.support.fuzzing import at_most, mutated
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, InputError
+from transforms.formats.file_names import is_image_name
+from transforms.formats.pairs import find_layout
 from transforms.formats.registry import FORMATS
+from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 
 Folder = pathlib.Path
@@ -106,6 +110,13 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "images",
         {"cat/a.jpg": "", "dog/b.jpg": "", "metadata.csv": "camera,year\nx,1999\n"},
     ),
+    "image folder and mask folder": ("pairs", {"images/a.jpg": "", "masks/a.png": ""}),
+    "masks beside images": ("pairs", {"a.jpg": "", "a_mask.png": ""}),
+    "masks of VOC alone": (
+        "pairs",
+        {"JPEGImages/a.jpg": "", "SegmentationClass/a.png": ""},
+    ),
+    "sounds": ("files", {"cat/a.wav": "x", "dog/b.mp3": "x"}),
     "class folders": ("images", {"cat/a.jpg": "", "dog/b.jpg": ""}),
     "mask and no_mask": ("images", {"mask/a.jpg": "", "no_mask/a.jpg": ""}),
     "captions": ("images", {"x/a.jpg": "", "x/a.txt": "A cat.\n", "x/b.jpg": ""}),
@@ -145,10 +156,15 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
     expected, texts = SAMPLES[name]
     root = write(tmp_path, texts, "utf-16" if "UTF-16" in name else "utf-8")
     spec = make_spec({"source": str(root), "output": "-"})
-    assert find_inputs(spec).format == expected
+    inputs = find_inputs(spec)
+    inputs = with_masks(spec, inputs) if inputs.format == "images" else inputs
+    assert inputs.format == expected
     files = [(entry.path, entry.size) for entry in storage(str(root)).list_tree()]
     taken = [f for f in DETECTION if FORMATS[f].recognised(files, head_in(str(root)))]
     assert taken == [expected][: expected in DETECTION]
+    images = [e for e in storage(str(root)).list_tree() if is_image_name(e.path)]
+    layout = find_layout(FileList.of(images, by_path=True))
+    assert (layout is not None) is (expected == "pairs")
 
 
 def test_other_sources_beside_the_one_that_is_read(tmp_path: Folder) -> None:
