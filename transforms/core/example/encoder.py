@@ -122,7 +122,7 @@ class ExampleEncoder:
             self._row_bytes += size + MAX_VARINT_BYTES
         # Columns that have had missing values.
         self._lacking: set[int] = set()
-        self._steps = payload_steps(self._columns, schema)
+        self._steps = payload_steps(self._columns)
         self._varying = [index for index, column in self._columns if column.is_varying]
 
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
@@ -204,9 +204,7 @@ class ExampleEncoder:
                 if entries is None:
                     columns = enumerate(chunk.columns)
                     self._lacking |= {i for i, own in columns if own.null_count}
-                    self._steps = payload_steps(
-                        self._columns, self.schema, lacking=self._lacking
-                    )
+                    self._steps = payload_steps(self._columns, lacking=self._lacking)
                     return self._record(chunk, first_row)
                 record.add_fixed(*entries)
                 continue

@@ -123,6 +123,7 @@ class PayloadColumn:
     def __init__(self, field: pa.Field) -> None:
         """Raises EncodingError if no tf.train.Example can hold the field's type."""
         self.name: str = field.name
+        self.type: pa.DataType = field.type
         kind = _list_kind(field)
         if not is_list(field.type):
             form = Form.SINGLE
@@ -226,23 +227,18 @@ class FloatPayloads:
 
 
 def payload_steps(
-    columns: Sequence[Step],
-    schema: pa.Schema,
-    *,
-    lacking: Collection[int] = (),
+    columns: Sequence[Step], *, lacking: Collection[int] = ()
 ) -> list[Step | FloatPayloads]:
     """Returns the columns to make payloads of; many float32 ones as `FloatPayloads`.
 
     Args:
       columns: in the order of their entries.
-      schema: of all columns.
       lacking: indices in the schema of columns with missing values, which stay single.
     """
-    types = schema.types
     out: list[Step | FloatPayloads] = []
 
     def is_table_column(step: Step) -> bool:
-        return types[step[0]] == pa.float32() and step[0] not in lacking
+        return step[1].type == pa.float32() and step[0] not in lacking
 
     for together, steps in itertools.groupby(columns, is_table_column):
         run = [*steps]
