@@ -1,4 +1,4 @@
-"""Boxes and key points under the specification of the Object Detection API."""
+"""Boxes, key points and masks under the specifications of TensorFlow's own readers."""
 
 import pathlib
 from typing import Any
@@ -14,6 +14,7 @@ from tests.support.runs import command, convert
 
 Folder = pathlib.Path
 SIDES = ("ymin", "xmin", "ymax", "xmax")
+MASK = "image/object/mask"
 
 
 def specification(tf: Any) -> dict[str, Any]:
@@ -35,10 +36,20 @@ def specification(tf: Any) -> dict[str, Any]:
         "image/object/is_crowd": many(number),
         "image/object/difficult": many(number),
         "image/object/group_of": many(number),
+        # With `instance_mask_type` PNG_MASKS.
+        MASK: many(text),
         "image/object/keypoint/x": many(tf.float32),
         "image/object/keypoint/y": many(tf.float32),
         "image/object/keypoint/visibility": many(number),
     }
+
+
+def dense(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with its lists as the readers have them."""
+    import tensorflow as tf
+
+    lists = {k: v for k, v in row.items() if isinstance(v, tf.SparseTensor)}
+    return row | {name: tf.sparse.to_dense(v) for name, v in lists.items()}
 
 
 def test_object_detection_api(tmp_path: Folder) -> None:
@@ -53,9 +64,7 @@ def test_object_detection_api(tmp_path: Folder) -> None:
     (root / "data.yaml").write_text(config)
     convert(root, tmp_path / "out")
     (record,) = payloads(tmp_path / "out")
-    row = tf.io.parse_single_example(record, specification(tf))
-    lists = {k: v for k, v in row.items() if isinstance(v, tf.SparseTensor)}
-    row |= {name: tf.sparse.to_dense(v) for name, v in lists.items()}
+    row = dense(tf.io.parse_single_example(record, specification(tf)))
     assert tf.io.decode_image(row["image/encoded"]).shape == (20, 40, 3)
     sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
     assert tf.stack(sides, axis=1).numpy().tolist() == [[0.25, 0.25, 0.75, 0.75]] * 2
@@ -67,18 +76,70 @@ def test_object_detection_api(tmp_path: Folder) -> None:
     assert seen == [2, 0, 0, 0]
 
 
+def write_outlined(root: Folder, layout: str) -> Folder:
+    """Writes an image with the outline of one object, and one without objects."""
+    if layout == "coco":
+        outline = [[10, 5, 30, 5, 30, 15, 10, 15]]
+        points = {"keypoints": [2, 2, 2, 0, 0, 0], "num_keypoints": 1}
+        things = box(1, 1, [10, 5, 20, 10], segmentation=outline, **points)
+        images = [image(n, width=40, height=20) for n in (1, 2)]
+        return tree(root, coco(images, [things]))
+    (root / "labels").mkdir(parents=True)
+    outlines = {"1": "0 .25 .25 .75 .25 .75 .75 .25 .75\n", "2": ""}
+    for name, line in outlines.items():
+        write_image(root / f"images/{name}.jpg", (40, 20))
+        (root / f"labels/{name}.txt").write_text(line)
+    (root / "data.yaml").write_text("train: images\nnames: [person]\n")
+    return root
+
+
+def vision_specification(tf: Any) -> dict[str, Any]:
+    """Returns the features of `TfExampleDecoder` in official/vision/dataloaders."""
+    lists = ("bbox/{}", "class/label", "area", "is_crowd", "mask")
+    keys = {f"image/object/{key.format(side)}" for key in lists for side in SIDES}
+    one = tf.io.FixedLenFeature
+    return {
+        "image/encoded": one((), tf.string),
+        "image/source_id": one((), tf.string),
+        "image/height": one((), tf.int64, -1),
+        "image/width": one((), tf.int64, -1),
+        **{key: value for key, value in specification(tf).items() if key in keys},
+    }
+
+
+@pytest.mark.parametrize("reader", ["object detection API", "TF-Vision"])
+@pytest.mark.parametrize("layout", ["coco", "yolo"])
+def test_instance_masks(layout: str, reader: str, tmp_path: Folder, tf: Any) -> None:
+    """Both decode a mask an object, of the image's size, and none without objects."""
+    is_vision = reader == "TF-Vision"
+    features = (vision_specification if is_vision else specification)(tf)
+    decode = tf.io.decode_png if is_vision else tf.io.decode_image
+    source = write_outlined(tmp_path / "in", layout)
+    convert(source, tmp_path / "out", "--masks", "all")
+    found = {}
+    for record in payloads(tmp_path / "out"):
+        row = dense(tf.io.parse_single_example(record, features))
+        height, width = row["image/height"], row["image/width"]
+        sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
+        masks = [tf.squeeze(decode(png, channels=1), 2) for png in row[MASK]]
+        assert all(mask.shape == (height, width) == (20, 40) for mask in masks)
+        # Where a source has none, areas are those of boxes, and nothing is a crowd.
+        assert len(row["image/object/area"]) in (0, len(masks))
+        assert not any(row["image/object/is_crowd"])
+        found[int(row["image/source_id"].numpy().removesuffix(b".jpg"))] = (
+            tf.stack(sides, axis=1).numpy().tolist(),
+            row["image/object/class/label"].numpy().tolist(),
+            [np.argwhere(mask).tolist() for mask in masks],
+        )
+    pixels = [[y, x] for y in range(5, 15) for x in range(10, 30)]
+    assert found[1] == ([[0.25, 0.25, 0.75, 0.75]], [1], [pixels])
+    assert found[2] == ([], [], [])
+
+
 def test_the_printed_program_draws(tmp_path: Folder, tf: Any) -> None:
     """Masks, boxes and points are on the image, nothing is on one without objects."""
-    outline = [[10, 5, 30, 5, 30, 15, 10, 15]]
-    points = {"keypoints": [2, 2, 2, 0, 0, 0], "num_keypoints": 1}
-    things = box(1, 1, [10, 5, 20, 10], segmentation=outline, **points)
-    images = [image(n, width=40, height=20) for n in (1, 2)]
-    convert(
-        tree(tmp_path / "in", coco(images, [things])),
-        tmp_path / "out",
-        "--masks",
-        "all",
-    )
+    source = write_outlined(tmp_path / "in", "coco")
+    convert(source, tmp_path / "out", "--masks", "all")
     names: dict[str, Any] = {"__name__": "printed"}
     exec(command("code", tmp_path / "out", "--as", "tensorflow").out, names)
     batch = next(iter(names["read"]("train").map(names["prepare"]).ragged_batch(2)))
