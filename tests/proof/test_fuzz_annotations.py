@@ -70,7 +70,7 @@ COLOUR_NAMES = b"0,0,0 background\n1,1,0 cat\n2,2,0 dog\n"
 
 
 def of(
-    layout: str, name: str, beside: dict[str, bytes], data: bytes = b"", **more: str
+    layout: str, name: str, beside: dict[str, bytes], data: bytes = b"", /, **more: str
 ) -> Subject:
     """Returns a file of a layout, whose folder is the source."""
     settings = {"format": layout, **more}
