@@ -214,7 +214,7 @@ class ExampleEncoder:
 
 
 def _joined(pieces: Iterable[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
-    """Returns the records of all pieces as one array; a single one as it is."""
+    """Returns what an encoder yields in chunks as one array; a single one as it is."""
     arrays = [*pieces] or [pa.array([], pa.large_binary())]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 

@@ -215,7 +215,7 @@ Counted = tuple[Longs | None, npt.NDArray[Any]]
 
 
 class OddListsError(Exception):
-    """Lists of values that protobuf must read, if it can.
+    """Lists that are stored in an unusual way: protobuf must read them, if it can.
 
     Attributes:
       lists: int64 array: which of the lists.
@@ -296,9 +296,9 @@ def split_bytes(
 
 
 def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
-    """Returns the n pieces [start, stop) of `data` as one array.
+    """Reads the n values [start, stop) of `data` as one array.
 
-    Two pieces are the same or do not overlap, as the values of records do.
+    Two are the same or do not overlap, as the values of records do.
     """
     if (starts[1:] < stops[:-1]).any():
         # In any order, or more than once. An empty piece may begin where another does.
@@ -315,6 +315,6 @@ def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
 
 
 def _joined(data: bytes, starts: Longs, stops: Longs) -> bytes:
-    """Returns the pieces [start, stop) of `data` one after another."""
+    """Reads the lists [start, stop) of `data`, one after another."""
     joined: bytes = gathered(data, starts, stops).buffers()[2].to_pybytes()
     return joined
