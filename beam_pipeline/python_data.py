@@ -37,8 +37,8 @@ import pyarrow as pa
 
 from transforms.core.arrays import has_arrays, regrouped, type_nesting
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP
-from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_type
+from transforms.core.rows.natural_arrays import arrow_of
 from transforms.core.rows.python_kinds import OddValueError, converter_of
 from transforms.errors import EncodingError, InputError, SourceError, bounded
 from transforms.rows.row_batches import Waiting, column_of, values_of

@@ -24,8 +24,7 @@ from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.model import Batch, ReadFacts
-from transforms.core.reasons import RejectLog
+from transforms.core.model import Batch, ReadFacts, RejectLog
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, raising_in_python
 from transforms.formats.input_files import HeldListing, InlineListing

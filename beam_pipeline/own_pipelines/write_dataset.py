@@ -27,9 +27,8 @@ from beam_pipeline.own_pipelines.rows_plan import plan_bundles, without_rows
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.version import deciding_versions
 from transforms.core.manifest import Manifest
-from transforms.core.model import ShardFile
+from transforms.core.model import Fact, ShardFile
 from transforms.core.placing.sharding import ShardCounts
-from transforms.core.reasons import Fact
 from transforms.errors import CommitError, SpecError
 from transforms.publishing import target
 from transforms.publishing.shared_run import Seen, SharedRun

@@ -26,10 +26,9 @@ from beam_pipeline.commands import clean
 from beam_pipeline.running.convert import open_work_folder
 from tests.support.memory_store import MemoryStore
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
+from transforms.core.model import Fact, PlaceFacts, ReadFacts, ShardFile
 from transforms.core.placing.sharding import ShardCounts, Sharding
 from transforms.core.placing.splitting import SplitRule
-from transforms.core.reasons import Fact
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Statistics
 from transforms.core.tfrecord.index import index_file

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import regrouped
 from transforms.core.manifest import FileFacts
-from transforms.core.reasons import Fact
+from transforms.core.model import Fact
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ExampleError
 

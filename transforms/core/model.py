@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.manifest import FileFacts
-from transforms.core.reasons import Fact, Rejection, RejectLog
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.segment import Segment
 from transforms.core.statistics import Statistics
 from transforms.errors import ConservationError
@@ -247,6 +247,53 @@ class Rounding:
     error: float = 0.0
     cut: int = 0
     first_cut: str = ""
+
+
+class Fact:
+    """What a stage says of its work, to the stages behind it and to later runs."""
+
+    __slots__ = ()
+
+
+def task_of(stage: str, origin: str, start: int) -> str:
+    """Returns the text that identifies what a stage does with one piece of a block."""
+    return f"{stage}\0{origin}\0{start}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RejectLog(Fact):
+    """The rejections of one task; `transforms.work.rejects` draws their bytes.
+
+        >>> RejectLog({Reason.NOT_AN_INTEGER: 2, Reason.FIELD_COUNT: 1}).items
+        3
+
+    Attributes:
+      counts: rejected items by reason.
+      examples: one sentence for each reason, and with its reason for each kind of part.
+      parts: rejected parts of items, by kind ("boxes").
+      task: text that identifies the task; logs are ordered by it where rejections of
+        several tasks tie.
+      first: the least key of its rows.
+      has_items: whether the items are kept.
+      payload: the log itself, or empty when it was spilled.
+      path: the file that holds it, or empty when it is inline.
+      crc32c: of the file.
+    """
+
+    counts: Mapping[Reason, int]
+    examples: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    task: str = ""
+    first: bytes = b""
+    has_items: bool = False
+    payload: bytes = b""
+    path: str = ""
+    crc32c: int = 0
+
+    @property
+    def items(self) -> int:
+        """How many items were rejected; parts are not counted."""
+        return sum(self.counts.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

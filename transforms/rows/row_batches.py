@@ -28,7 +28,7 @@ import pyarrow as pa
 from transforms.core.arrays import is_list
 from transforms.core.json_text import MAX_NESTING
 from transforms.core.reasons import Reason
-from transforms.core.rows.arrow_of import arrow_of, of_one_type
+from transforms.core.rows.natural_arrays import arrow_of, of_one_type
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,

@@ -30,7 +30,7 @@ from transforms.core.infer.evidence import (
     is_named_like_images,
     starts_as_image,
 )
-from transforms.core.reasons import Fact, RejectLog
+from transforms.core.model import Fact, RejectLog
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT, python_value
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import conform

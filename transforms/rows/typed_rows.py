@@ -12,10 +12,10 @@ from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
 from transforms.core.model import Block, Reading
 from transforms.core.placing.hashes import order_hashes
 from transforms.core.reasons import Fault, Reason, Rejection
-from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import Misfit, blamed_of, fault
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import conform
+from transforms.core.rows.natural_arrays import arrow_of
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, Segment, open_piece
 from transforms.rows.row_types import refuse, values_as_json

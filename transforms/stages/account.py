@@ -14,10 +14,18 @@ from transforms.core.manifest import (
     ShardFacts,
     SplitFacts,
 )
-from transforms.core.model import PlaceFacts, ReadFacts, ShardFile, added_rows
+from transforms.core.model import (
+    Fact,
+    PlaceFacts,
+    ReadFacts,
+    RejectLog,
+    ShardFile,
+    added_rows,
+    task_of,
+)
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.sharding import ShardCounts
-from transforms.core.reasons import Fact, Reason, RejectLog, Skipped, task_of
+from transforms.core.reasons import Reason, Skipped
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (

@@ -17,9 +17,8 @@ from transforms.core.manifest import (
     DerivedFile,
     Manifest,
 )
-from transforms.core.model import PlaceFacts, ShardFile
+from transforms.core.model import Fact, PlaceFacts, ShardFile
 from transforms.core.placing.sharding import ShardCounts
-from transforms.core.reasons import Fact
 from transforms.core.schema import Kind
 from transforms.core.vocabulary import get_names, vocabulary_warnings
 from transforms.errors import (

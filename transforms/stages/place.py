@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.model import Batch, Block, PlaceFacts, ShardKey
+from transforms.core.model import Batch, Block, PlaceFacts, RejectLog, ShardKey, task_of
 from transforms.core.placing.hashes import LOCK, UInt64s, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.sharding import Sharding, shard_of_keys, shard_of_positions
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
-from transforms.core.reasons import Reason, Rejection, RejectLog, task_of
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, Segment
 from transforms.core.vocabulary import put_names

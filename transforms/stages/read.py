@@ -15,8 +15,17 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from transforms.core.model import Batch, Block, Piece, PlaceFacts, ReadFacts, Reading
-from transforms.core.reasons import Rejection, RejectLog, task_of
+from transforms.core.model import (
+    Batch,
+    Block,
+    Piece,
+    PlaceFacts,
+    ReadFacts,
+    Reading,
+    RejectLog,
+    task_of,
+)
+from transforms.core.reasons import Rejection
 from transforms.core.segment import Segment
 from transforms.errors import ConservationError
 from transforms.formats.source import Source

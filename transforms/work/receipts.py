@@ -27,9 +27,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from transforms.core.json_text import from_json, to_json
-from transforms.core.model import Piece, PlaceFacts, ReadFacts, ShardFile, ShardKey
+from transforms.core.model import (
+    Piece,
+    PlaceFacts,
+    ReadFacts,
+    RejectLog,
+    ShardFile,
+    ShardKey,
+)
 from transforms.core.placing.leakage import Fingerprints
-from transforms.core.reasons import RejectLog
 from transforms.core.segment import Segment
 from transforms.storage.files import storage
 from transforms.work.store import Store, crc32c_of

@@ -32,7 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.manifest import REJECTS_NAME, FileFacts
-from transforms.core.reasons import Reason, Rejection, RejectLog
+from transforms.core.model import RejectLog
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.tfrecord.frame import HEADER_BYTES, framed_length
 from transforms.errors import StorageError, TargetError, bounded
 from transforms.storage import folders

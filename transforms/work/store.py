@@ -25,7 +25,8 @@ import google_crc32c
 import pyarrow as pa
 
 from transforms.core.manifest import FileFacts
-from transforms.core.reasons import Rejection, RejectLog
+from transforms.core.model import RejectLog
+from transforms.core.reasons import Rejection
 from transforms.core.segment import Segment
 from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders

@@ -18,7 +18,8 @@ from tests.support.datasets import example, write_records
 from tests.support.file_operations import failing_once, watched
 from tests.support.outputs import row_of
 from tests.support.runs import command, failed, python
-from transforms.core.reasons import Reason, Rejection, RejectLog
+from transforms.core.model import RejectLog
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import DamageError, StorageError, TargetError
 from transforms.publishing.earlier_rejects import find_rejects

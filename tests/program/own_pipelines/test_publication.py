@@ -27,9 +27,8 @@ from beam_pipeline.own_pipelines.write_dataset import (
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert, failed
 from transforms.core import segment
-from transforms.core.model import ShardFile
+from transforms.core.model import Fact, RejectLog, ShardFile
 from transforms.core.placing.sharding import ShardCounts
-from transforms.core.reasons import Fact, RejectLog
 from transforms.core.segment import Segment
 from transforms.errors import (
     CommitError,

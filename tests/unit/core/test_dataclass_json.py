@@ -9,9 +9,9 @@ import pytest
 
 from transforms.core.json_text import from_json, to_json
 from transforms.core.manifest import FileFacts
-from transforms.core.model import PlaceFacts, ReadFacts, Rounding, ShardFile
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, Rounding, ShardFile
 from transforms.core.placing.leakage import Fingerprints, Subject
-from transforms.core.reasons import Reason, RejectLog
+from transforms.core.reasons import Reason
 from transforms.core.segment import Segment
 from transforms.core.statistics import Statistics
 

@@ -7,8 +7,8 @@ import pathlib
 import google_crc32c
 import pytest
 
-from transforms.core.model import ShardFile
-from transforms.core.reasons import Reason, RejectLog
+from transforms.core.model import RejectLog, ShardFile
+from transforms.core.reasons import Reason
 from transforms.core.statistics import Statistics
 from transforms.work.receipts import (
     FinishedShards,

@@ -7,7 +7,8 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from transforms.core.reasons import Reason, Rejection, RejectLog
+from transforms.core.model import RejectLog
+from transforms.core.reasons import Reason, Rejection
 from transforms.errors import StorageError
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store

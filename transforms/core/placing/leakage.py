@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
+from transforms.core.model import Fact
 from transforms.core.placing.hashes import UInt64s
-from transforms.core.reasons import Fact
 from transforms.core.segment import Segment
 from transforms.errors import bounded
 

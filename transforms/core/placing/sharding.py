@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
+from transforms.core.model import Fact
 from transforms.core.placing import hashes
 from transforms.core.placing.hashes import ORDER, UInt64s
 from transforms.core.placing.splitting import SplitRule
-from transforms.core.reasons import Fact
 from transforms.core.segment import (
     KEY_COLUMN,
     ORIGIN_COLUMN,

@@ -79,14 +79,14 @@ class Strata:
 
 
 def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
-    """Returns n names and their numbers [n, k] as the message of a segment."""
+    """Returns n classes and their numbers [n, k] as the message of a segment."""
     count, width = numbers.shape
     lists = list_of(pa.array(numbers.ravel()), np.full(count, width))
     return pa.record_batch([classes, lists], schema=_ROWS).serialize()
 
 
 def unpack(message: bytes | pa.Buffer, columns: int) -> tuple[pa.StringArray, UInt64s]:
-    """Inverse of `pack`; `columns` is k."""
+    """Returns the classes and their numbers of a message of `pack`; `columns` is k."""
     rows = deserialize(message, _ROWS)
     return rows["class"], raw_values(rows["numbers"].flatten()).reshape(-1, columns)
 

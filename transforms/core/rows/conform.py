@@ -42,7 +42,6 @@ from transforms.core.arrays import (
 )
 from transforms.core.model import Rounding
 from transforms.core.reasons import Reason
-from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
     FLOAT32_EXACT,
     NO_PLACES,
@@ -58,6 +57,7 @@ from transforms.core.rows.column import (
     nothing_fits,
 )
 from transforms.core.rows.common_type import plain_array
+from transforms.core.rows.natural_arrays import arrow_of
 from transforms.core.rows.nested import (
     Ints,
     lists_of_items,

@@ -33,10 +33,10 @@ import pyarrow as pa
 
 from transforms.core.arrays import is_list
 from transforms.core.reasons import Reason
-from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.conform import cast
+from transforms.core.rows.natural_arrays import arrow_of, of_one_type
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,

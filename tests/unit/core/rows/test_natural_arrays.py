@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import (
     PYTHON,
     as_type,
     plain_array,
     plain_type,
 )
+from transforms.core.rows.natural_arrays import arrow_of
 from transforms.core.rows.python_kinds import OddValueError
 
 UTC = datetime.UTC
