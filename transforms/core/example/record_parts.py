@@ -383,18 +383,19 @@ class Entry:
 
     def __init__(self, name: str, kind: ListKind, form: Form) -> None:
         key = name.encode()
-        self._key = b"\x0a" + varint(len(key)) + key
-        self._kind = kind.value
+        key = b"\x0a" + varint(len(key)) + key
+        # Behind each of these a varint counts all bytes that follow it.
+        self._tags = b"\x0a", key + b"\x12", kind.value, b"\x0a"
         self._form = form
         self.layout = functools.lru_cache(maxsize=1000)(self._layout)
         self._table = Varying(np.empty((0, 2), np.uint64))
 
     def prefix(self, size: int) -> bytes:
         """Returns the bytes before a payload of `size` bytes."""
-        tail = b"\x0a" + varint(size) if self._has_inner(size) else b""
-        tail = self._kind + varint(len(tail) + size) + tail
-        tail = self._key + b"\x12" + varint(len(tail) + size) + tail
-        return b"\x0a" + varint(len(tail) + size) + tail
+        out = b""
+        for tag in reversed(self._tags_of(size)):
+            out = tag + varint(len(out) + size) + out
+        return out
 
     def prefixes(self, sizes: Longs, largest: int) -> Varying:
         """Returns the bytes before n payloads."""
@@ -405,8 +406,10 @@ class Entry:
             self._table = self._prefixes(np.arange(count))
         return self._table.taken(sizes)
 
-    def _has_inner(self, size: int) -> bool:
-        return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
+    def _tags_of(self, size: int) -> Sequence[bytes]:
+        """Returns the bytes before each varint, by the size of the payload."""
+        has_inner = self._form is Form.PACKED and size > 0
+        return self._tags if has_inner or self._form is Form.SINGLE else self._tags[:-1]
 
     def _layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         """Returns the one layout of all sizes of a range; None if it has several."""
@@ -417,30 +420,27 @@ class Entry:
         # Widths never shrink as the size grows: if both ends agree, all between do.
         if len(self.prefix(largest)) != end:
             return None
-        fields, at = [], 1
-        # What is between E and F, F and G, G and L.
-        for gap in (len(self._key) + 1, 1, 1):
+        fields, at = [], 0
+        for tag in self._tags_of(smallest):
+            at += len(tag)
             rest = enumerate(template[at:], 1)
             width = next(n for n, byte in rest if byte < 0x80)
             fields.append((at, width, end - at - width))
-            at += width + gap
-        if self._has_inner(smallest):
-            fields.append((at, end - at, 0))
+            at += width
         return PrefixLayout(template, fields)
 
     def _prefixes(self, sizes: Longs) -> Varying:
         """Returns the prefixes of payloads of n sizes."""
         heads: list[RecordPart] = []
         around = sizes
-        for tag in (b"\x0a", self._kind, b"\x12", b"\x0a"):
-            head = Varints.of(around.view(np.uint64)).tagged(tag)
+        for tag in reversed(self._tags):
+            head = Varints.of(around.view(np.uint64)).tagged(tag[-1:])
             words, widths = head.views(), head.sizes
             if not heads and self._form is not Form.SINGLE:
                 present = (sizes > 0) & (self._form is Form.PACKED)
                 words, widths = words * present[:, None], widths * present
-            around = around + widths
+            around = around + widths + len(tag[:-1])
             heads.insert(0, Varying(words))
-            if len(heads) == 3:
-                around = around + len(self._key)
-                heads.insert(0, Run(None, bytearray(self._key)))
+            if tag[:-1]:
+                heads.insert(0, Run(None, bytearray(tag[:-1])))
         return Varying.of(join(heads, len(sizes)))
