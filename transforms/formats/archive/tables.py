@@ -157,14 +157,9 @@ class ArchiveTables(Archives, TableReader):
         """
         if limit_rows is not None:
             rows = 0
-            for table in self._content(file, self._tables(file)):
-                with _in_memory(table) as table_file:
-                    cut = self.inner.blocks(
-                        table_file,
-                        block_bytes=_BLOCK_BYTES,
-                        limit_rows=limit_rows - rows,
-                    )
-                    rows += sum(block.rows for block in cut)
+            tables = self._content(file, self._tables(file))
+            for _, block in self._inner_blocks(tables, limit_rows):
+                rows += block.rows
                 if rows == limit_rows:
                     break
             yield file.whole(rows=rows)
@@ -198,7 +193,11 @@ class ArchiveTables(Archives, TableReader):
             skipped.update(str(reason) for reason in reasons if reason is not None)
         raws = self._gathered(tables, columns)
         if not gathers:
-            raws = self._one_by_one(tables, columns, block.rows or None)
+            raws = (
+                raw
+                for table, cut in self._inner_blocks(tables, block.rows or None)
+                for raw in self.inner.read(table, cut, columns)
+            )
         for raw in raws:
             placed = dataclasses.replace(raw.block, stamp=block.stamp)
             both = dict(collections.Counter(raw.skipped) + skipped)
@@ -227,23 +226,21 @@ class ArchiveTables(Archives, TableReader):
                     )
                     yield from gathered(raws, most_bytes=_BLOCK_BYTES)
 
-    def _one_by_one(
-        self, tables: Iterable[_TableMember], columns: Sequence[str], left: int | None
-    ) -> Iterator[RawRows]:
-        """Yields the rows of members, up to a limit."""
+    def _inner_blocks(
+        self, tables: Iterable[_TableMember], left: int | None
+    ) -> Iterator[tuple[InputFile, Block]]:
+        """Yields members one by one, held in memory, and their blocks up to a limit."""
         for table in tables:
             if left == 0:
                 # The walk goes on, to find out whether the archive is whole.
                 continue
             with _in_memory(table) as file:
-                blocks = self.inner.blocks(
+                for block in self.inner.blocks(
                     file, block_bytes=_BLOCK_BYTES, limit_rows=left
-                )
-                for block in blocks:
-                    for raw in self.inner.read(file, block, columns):
-                        yield raw
-                        if left is not None:
-                            left -= raw.block.rows
+                ):
+                    yield file, block
+                    if left is not None:
+                        left -= block.rows
 
     def _tables(self, file: SourceFile, *, by_name: bool = False) -> _Members:
         """Returns the members to read; InputError where one cannot be."""
