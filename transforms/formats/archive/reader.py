@@ -232,17 +232,23 @@ class ArchiveImages(RowArchive):
         # A million members are no lists beside their listing.
         images = FileList.of(sound())
         strip = _shared_folders([f"{folder}/file" for folder in first])
+        reader = dataclasses.replace(reader, strip=strip)
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
         if faults and not images:
             raise InputError(f"{root}: no image can be read: {faults[0].message}")
         around = None if self.folders_said else Surroundings(only_texts(others.files()))
-        bare = _without_folders(images, strip)
+        bare = images
+        if strip:
+            bare = FileList.of(
+                FileEntry("/".join(reader._parts(entry.path)), entry.size, 0)
+                for entry in images
+            )
         try:
             listing = list_images(bare, {}, root=root, around=around)
         except InputError as error:
             raise InputError(bounded(f"{error} {_UNPACK}")) from error
-        split_column = _SPLIT if listing.splits else ""
-        reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
+        if listing.splits:
+            reader = dataclasses.replace(reader, split_column=_SPLIT)
         # Image, label and file name, as folders of images have them.
         features = (
             Feature(_IMAGE, Kind.IMAGE, inline=True),
@@ -337,16 +343,6 @@ class ArchiveImages(RowArchive):
         if self.split_column:
             columns[_SPLIT] = pa.array([segments[0] for segments in parts], pa.string())
         return columns
-
-
-def _without_folders(files: FileList, strip: int) -> FileList:
-    """Returns archive members without the first `strip` folders of their paths."""
-    if not strip:
-        return files
-    return FileList.of(
-        FileEntry("/".join(entry.path.split("/")[strip:]), entry.size, 0)
-        for entry in files
-    )
 
 
 def _shared_folders(paths: Sequence[str]) -> int:
