@@ -76,35 +76,31 @@ class FeatureColumn:
         """Returns the first value of each of n records; null where there is none."""
         if self.rows is None and self.counts is None:
             return self.values
-        rows = np.arange(count) if self.rows is None else self.rows
-        firsts = np.arange(len(rows))
-        if self.counts is not None:
-            filled = self.counts > 0
-            rows, firsts = rows[filled], (np.cumsum(self.counts) - self.counts)[filled]
-        places = np.zeros(count, np.int64)
-        places[rows] = firsts
-        return self.values.take(pa.array(places, mask=_absent(rows, count)))
+        sizes = self._sizes(count)
+        firsts = np.cumsum(sizes) - sizes
+        return self.values.take(pa.array(firsts, mask=sizes == 0))
 
     def lists(self, count: int) -> pa.LargeListArray:
         """Returns the values of n records as lists."""
-        sizes = np.zeros(count + 1, np.int64)
-        rows = np.arange(count) if self.rows is None else self.rows
-        sizes[rows + 1] = 1 if self.counts is None else self.counts
-        mask = None if self.rows is None else pa.array(_absent(rows, count))
-        bounds = pa.array(np.cumsum(sizes))
+        bounds = pa.array(np.concatenate(([0], np.cumsum(self._sizes(count)))))
+        mask = None
+        if self.rows is not None:
+            absent = np.ones(count, np.bool_)
+            absent[self.rows] = False
+            mask = pa.array(absent)
         return pa.LargeListArray.from_arrays(bounds, self.values, mask=mask)
+
+    def _sizes(self, count: int) -> Longs:
+        """Returns how many values each of n records has, 0 where it lacks them."""
+        sizes = np.zeros(count, np.int64)
+        rows = slice(None) if self.rows is None else self.rows
+        sizes[rows] = 1 if self.counts is None else self.counts
+        return sizes
 
     def own_lists(self) -> pa.LargeListArray:
         """Returns the values of the m records that have it as lists."""
         number = len(self.values) if self.counts is None else len(self.counts)
         return dataclasses.replace(self, rows=None).lists(number)
-
-
-def _absent(rows: Longs, count: int) -> Mask:
-    """Returns which of n records are not among these."""
-    absent = np.ones(count, np.bool_)
-    absent[rows] = False
-    return absent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -385,8 +381,9 @@ def _list_of_column(name: str, kind: pa.DataType) -> str:
     values = kind.value_type if is_list(kind) else kind
     if values == pa.null():
         return ""
-    value_types = VALUE_TYPES if not is_bytes(values) else {"bytes_list": values}
-    for name_of_list, stored in value_types.items():
+    if is_bytes(values):
+        return "bytes_list"
+    for name_of_list, stored in VALUE_TYPES.items():
         if values == stored:
             return name_of_list
     raise SpecError(
