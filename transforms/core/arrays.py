@@ -55,7 +55,7 @@ def values_and_rows(column: pa.Array) -> tuple[pa.Array, Sizes]:
     """Returns the values of a column, of lists all of theirs, and their rows."""
     rows = np.arange(len(column))
     while is_list(column.type):
-        rows = rows[pc.list_parent_indices(column).to_numpy()]
+        rows = rows[parents_of(column)]
         column = pc.list_flatten(column)
     return column, rows
 
@@ -201,6 +201,14 @@ def list_lengths(lists: pa.Array) -> Sizes:
     return np.asarray(lengths, np.int64)
 
 
+def parents_of(lists: pa.Array) -> Sizes:
+    """Returns the place of the list of each value that `flatten` gives.
+
+    `list_parent_indices` also counts the values that a null list may hide.
+    """
+    return np.repeat(np.arange(len(lists)), list_lengths(lists))
+
+
 def lists_like(lists: pa.Array, values: pa.Array) -> pa.ListArray:
     """Returns lists of other values: as long as the given ones, null where they are."""
     absent = lists.is_null() if lists.null_count else None
@@ -210,7 +218,7 @@ def lists_like(lists: pa.Array, values: pa.Array) -> pa.ListArray:
 def rows_with(lists: pa.Array, items: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Tells which of n lists have one of these items, a mask over `lists.flatten()`."""
     rows = np.zeros(len(lists), np.bool_)
-    rows[np.asarray(pc.list_parent_indices(lists))[items]] = True
+    rows[parents_of(lists)[items]] = True
     return rows
 
 

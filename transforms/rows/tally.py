@@ -21,6 +21,7 @@ from transforms.core.arrays import (
     is_bytes,
     is_list,
     offsets_of,
+    parents_of,
     raw_values,
     rows_holding,
 )
@@ -377,7 +378,7 @@ def _paths(
     """Returns (row, path) of the image files that a column names; None for none."""
     rows_of, is_named = np.arange(len(column)), _names_images(name, column, rule)
     while is_list(column.type):
-        rows_of = rows_of[np.asarray(pc.list_parent_indices(column))]
+        rows_of = rows_of[parents_of(column)]
         column = column.flatten()
     if is_named is None or not pa.types.is_string(column.type):
         return None
