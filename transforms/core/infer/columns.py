@@ -144,7 +144,7 @@ def infer_typed(columns: Mapping[str, Cells]) -> dict[str, Found]:
         parts = list(map(plain_array, chunks_of(given))) or [pa.nulls(0, kind)]
         feature, remark = _inferred(name, pa.chunked_array(parts, kind))
         evidence = functools.reduce(
-            Evidence.merge, [_part_evidence(part, feature) for part in parts]
+            Evidence.merge, [_cast_part(part, feature) for part in parts]
         )
         remark = "; ".join(filter(None, (remark, evidence.remark)))
         inferred[name] = (feature, dataclasses.replace(evidence, remark=remark))
@@ -238,7 +238,7 @@ def _type_remark(kind: pa.DataType) -> str:
     return ""
 
 
-def _part_evidence(part: pa.Array, feature: Feature) -> Evidence:
+def _cast_part(part: pa.Array, feature: Feature) -> Evidence:
     """Casts part of a column to its feature; counts missing values and misfits."""
     cells = cast(part, feature)
     bad = np.zeros(len(part), np.bool_) if cells.bad is None else cells.bad
