@@ -274,7 +274,7 @@ def _cast_part(part: pa.Array, feature: Feature) -> Evidence:
         minimum=low,
         maximum=high,
         examples=examples_of(part),
-        misfit_examples=examples_of(part, bad),
+        misfit_examples=examples_of(part, bad) if misfits else (),
         remark=remark,
         exact_text=pa.types.is_decimal(leaf),
         whole=whole,

@@ -18,7 +18,7 @@ numbers of a column decide which of them it holds:
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -207,44 +207,34 @@ def inference(found: Mapping[str, Found], label_column: str | None) -> Inference
       label_column: the column to predict, if there is one. It becomes a label if it is
         text, and keeps its kind otherwise.
     """
-    features, evidence = [], []
+    decided = []
     for name, (feature, facts) in found.items():
         if name == label_column:
             is_text = feature.kind is Kind.TEXT and not feature.shape
             kind = Kind.LABEL if is_text else feature.kind
             feature = dataclasses.replace(feature, kind=kind, is_label=True)
-        feature, facts = _with_policy(*_with_large_integers(feature, facts))
-        features.append(feature)
-        evidence.append(facts)
-    return Inference(tuple(features), tuple(evidence))
+        decided.append(_decided(feature, facts))
+    features, evidence = zip(*decided, strict=True) if decided else ((), ())
+    return Inference(features, evidence)
 
 
-def _with_large_integers(feature: Feature, evidence: Evidence) -> Found:
-    """Decides by its evidence whether a float64 column of whole numbers is int64."""
-    least, most = evidence.minimum, evidence.maximum
-    if not evidence.whole or least is None or most is None:
-        return feature, evidence
-    if max(-least, most) <= FLOAT32_EXACT:
-        return feature, evidence
-    evidence = dataclasses.replace(evidence, minimum=int(least), maximum=int(most))
-    return dataclasses.replace(feature, kind=Kind.INT64), evidence
-
-
-def _with_policy(feature: Feature, evidence: Evidence) -> Found:
-    """Returns a float with its policy on large whole numbers, and its evidence."""
+def _decided(feature: Feature, evidence: Evidence) -> Found:
+    """Decides by its large numbers whether a float is int64, or what it rejects."""
     numbers = evidence.numbers
-    if numbers is None:
-        return feature, evidence
-    if feature.kind is not Kind.FLOAT:
+    if numbers is None or feature.kind is not Kind.FLOAT:
         return feature, dataclasses.replace(evidence, numbers=None)
-    evidence = dataclasses.replace(evidence, numbers=None)
-    if numbers.policy is InexactIntegers.REJECT:
-        evidence = dataclasses.replace(
-            evidence,
-            misfits=evidence.misfits + numbers.unheld,
-            misfit_examples=_first(evidence.misfit_examples, numbers.examples),
-        )
-    return dataclasses.replace(feature, inexact_integers=numbers.policy), evidence
+    low, high = evidence.minimum or 0, evidence.maximum or 0
+    changes: dict[str, Any] = {}
+    if evidence.whole and max(-low, high) > FLOAT32_EXACT:
+        changes = {"minimum": int(low), "maximum": int(high)}
+        feature = dataclasses.replace(feature, kind=Kind.INT64)
+    else:
+        feature = dataclasses.replace(feature, inexact_integers=numbers.policy)
+        if numbers.policy is InexactIntegers.REJECT:
+            changes["misfits"] = evidence.misfits + numbers.unheld
+            examples = _first(evidence.misfit_examples, numbers.examples)
+            changes["misfit_examples"] = examples
+    return feature, dataclasses.replace(evidence, numbers=None, **changes)
 
 
 def _first(examples: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -118,6 +118,15 @@ class Column:
             return np.zeros(len(self.values), np.bool_)
         return self.faults == _NUMBERS[reason]
 
+    def without(self, bad: Mask, reason: Reason) -> "Column":
+        """Returns the cells with those that are bad made null, for one reason."""
+        faults = fault(bad, reason)
+        if faults is None:
+            return self
+        none = pa.scalar(None, self.values.type)
+        values = pc.if_else(pa.array(bad), none, self.values)
+        return Column(values, first_fault(self.faults, faults), self.pointed)
+
 
 def reason_of(number: int) -> Reason:
     """Returns the reason that is in `Faults` as this number, from 1 on."""
@@ -282,16 +291,6 @@ def too_large(column: pa.Array) -> EncodingError:
         "the texts of a column must be under 2 GiB in one batch of rows; found "
         f"{column.nbytes} bytes in {len(column)} rows; write the source with "
         "smaller row groups or record batches"
-    )
-
-
-def without(values: pa.Array, bad: Mask, reason: Reason) -> Column:
-    """Returns values with those that are bad made null, for one reason."""
-    faults = fault(bad, reason)
-    if faults is None:
-        return Column(values)
-    return Column(
-        pc.if_else(pa.array(bad), pa.scalar(None, values.type), values), faults
     )
 
 

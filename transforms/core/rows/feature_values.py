@@ -131,10 +131,10 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     # Values of several types become columns by themselves: what becomes of one must not
     # depend on those beside it.
     columns: list[pa.Array] = []
-    first_error: OddValueError | None = None
+    errors: list[tuple[int, str]] = []
     parts = _indices_by_type(values)
     for part in parts:
-        if first_error is not None and part[0] > first_error.index:
+        if errors and part[0] > min(errors)[0]:
             break
         some: Sequence[Any] | Array = [values[index] for index in part]
         if isinstance(values, np.ndarray):
@@ -142,11 +142,10 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
         try:
             columns.append(fitted_column(some, feature))
         except OddValueError as error:
-            index = int(part[error.index])
-            if first_error is None or index < first_error.index:
-                first_error = OddValueError(str(error), index)
-    if first_error is not None:
-        raise first_error
+            errors.append((int(part[error.index]), str(error)))
+    if errors:
+        index, why = min(errors)
+        raise OddValueError(why, index)
     order = np.argsort(np.concatenate(parts))
     return pa.concat_arrays(columns).take(pa.array(order))
 

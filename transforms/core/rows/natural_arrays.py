@@ -120,7 +120,8 @@ def _of_values(values: list[Any], level: int = 0) -> pa.Array:
         _refuse(values, lambda v: family_of(type(v)) != first, why)
     make = makers[0]
     if families & _NESTED:
-        _check_nesting(values, level)
+        if level in (_CHECKED_LEVEL, MAX_NESTING):
+            _check_nesting(values, level)
         make = functools.partial(make, level=level + 1)
     try:
         return make(values)
@@ -132,27 +133,19 @@ def _of_values(values: list[Any], level: int = 0) -> pa.Array:
 
 def _check_nesting(values: list[Any], level: int) -> None:
     """Raises OddValueError where lists and mappings are too deep, or without end."""
-    if level != _CHECKED_LEVEL and level < MAX_NESTING:
-        return
     for index, value in enumerate(values):
         if family_of(type(value)) not in _NESTED:
             continue
         if level == MAX_NESTING:
             raise OddValueError(TOO_DEEP, index)
-        if _holds_itself(value):
-            raise OddValueError("a list or mapping holds itself", index)
-
-
-def _holds_itself(value: Any) -> bool:
-    """Tells whether a list or mapping contains itself, or one that it is in."""
-    try:
-        # What is neither a list nor a dict, as an array, holds no cycle of these.
-        json.dumps(value, skipkeys=True, default=lambda _: None)
-    except RecursionError:
-        return False  # it is too deep in any case
-    except ValueError as error:
-        return "Circular" in str(error)
-    return False
+        try:
+            # What is neither a list nor a dict, as an array, holds no cycle of these.
+            json.dumps(value, skipkeys=True, default=lambda _: None)
+        except RecursionError:
+            pass  # it is too deep in any case
+        except ValueError as error:
+            if "Circular" in str(error):
+                raise OddValueError("a list or mapping holds itself", index) from error
 
 
 def _refuse(values: list[Any], is_odd: Callable[[Any], bool], why: str) -> None:

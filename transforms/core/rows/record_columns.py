@@ -39,9 +39,6 @@ from transforms.errors import EncodingError
 # ones count as few.
 _SAMPLED, _SAMPLED_BYTES = 1 << 12, 4 << 20
 _FEW = 1 << 8
-# Values that are numbered at a time: a column that begins like one of few may go on
-# with others.
-_PIECE = 1 << 16
 
 
 def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
@@ -186,16 +183,11 @@ def _dictionary_of(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Returns a column of records as a dictionary; None if many texts are different."""
     first = texts.chunk(0)
     mean = first.get_total_buffer_size() // max(len(first), 1)
-    sample = first.slice(0, min(_SAMPLED, _SAMPLED_BYTES // max(mean, 1)))
+    count = max(min(_SAMPLED, _SAMPLED_BYTES // max(mean, 1)), 1)
+    # From all of it: a column that begins like one of few may go on with others.
+    step = -(-len(first) // count) or 1
+    sample = first.take(pa.array(np.arange(0, len(first), step)))
     if pc.count_distinct(sample).as_py() >= min(_FEW, len(sample) // 4):
         return None
-    pieces = []
-    distinct = first.slice(0, 0)
-    for chunk in texts.chunks:
-        for start in range(0, len(chunk), _PIECE):
-            piece = chunk.slice(start, _PIECE).dictionary_encode()
-            distinct = pa.concat_arrays([distinct, piece.dictionary]).unique()
-            if len(distinct) > _FEW:
-                return None
-            pieces.append(piece)
-    return pa.chunked_array([pa.concat_arrays(pieces)])
+    encoded = one_array(texts.dictionary_encode())
+    return None if len(encoded.dictionary) > _FEW else pa.chunked_array([encoded])

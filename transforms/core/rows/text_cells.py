@@ -41,12 +41,10 @@ from transforms.core.rows.column import (
     Mask,
     Places,
     fault,
-    first_fault,
     is_large,
     large_places,
     number_of,
     unheld,
-    without,
 )
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
@@ -125,8 +123,7 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
         if len(places):
             lost = np.zeros(len(column), np.bool_)
             lost[places] = unheld(doubles_of(column, places))
-            rest = without(cells.values, lost, Reason.NOT_FLOAT32)
-            return Column(rest.values, first_fault(rest.faults, cells.faults))
+            return cells.without(lost, Reason.NOT_FLOAT32)
     return cells
 
 
@@ -254,10 +251,8 @@ def exact_float(column: pa.Array, target: pa.DataType) -> Column:
     numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), column)
     values = pc.cast(numbers, target)
     beyond = numpy_mask(pc.and_(decimal, pc.is_inf(values)))
-    rest = without(values, beyond, Reason.OUT_OF_RANGE)
-    return Column(
-        rest.values, first_fault(rest.faults, fault(bad, Reason.NOT_A_NUMBER))
-    )
+    cells = Column(values, fault(bad, Reason.NOT_A_NUMBER))
+    return cells.without(beyond, Reason.OUT_OF_RANGE)
 
 
 def exact_integers(column: pa.Array, target: pa.DataType) -> Column:
@@ -327,7 +322,7 @@ def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
         whole, rest = np.divmod(raw_values(counts), divisor)
         present = numpy_mask(counts.is_valid())
         values = pa.array(whole, pa.int64(), mask=~present)
-        return without(values, (rest != 0) & present, Reason.OUT_OF_RANGE)
+        return Column(values).without((rest != 0) & present, Reason.OUT_OF_RANGE)
     factor = wanted // found
     if factor == 1:
         return Column(counts)
@@ -336,7 +331,8 @@ def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
     except pa.ArrowInvalid:
         most = (2**63 - 1) // factor
     beyond = pc.or_(pc.greater(counts, most), pc.less(counts, -(2**63 // factor)))
-    return without(pc.multiply(counts, factor), numpy_mask(beyond), Reason.OUT_OF_RANGE)
+    cells = Column(pc.multiply(counts, factor))
+    return cells.without(numpy_mask(beyond), Reason.OUT_OF_RANGE)
 
 
 def _instants(texts: pa.Array, unit: str) -> Column:

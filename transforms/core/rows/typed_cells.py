@@ -43,7 +43,6 @@ from transforms.core.rows.column import (
     narrowed,
     nothing_fits,
     unheld,
-    without,
 )
 from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.text_cells import (
@@ -72,7 +71,7 @@ def valid_text(column: pa.Array) -> Column:
     if bad is None:
         # The texts are valid, but too many for offsets of 32 bits.
         return Column(narrowed(data, pa.string()))
-    sound = without(data, bad, Reason.INVALID_ENCODING)
+    sound = Column(data).without(bad, Reason.INVALID_ENCODING)
     return Column(narrowed(sound.values, pa.string()), sound.faults)
 
 
@@ -138,9 +137,8 @@ def integers(column: pa.Array, target: pa.DataType) -> Column:
         limits, numbers = np.iinfo(numpy_type(target)), raw_values(column)
     beyond = (numbers < limits.min) | (numbers > limits.max)
     beyond &= numpy_mask(column.is_valid())
-    rest = without(column, beyond, Reason.OUT_OF_RANGE)
-    values = rest.values.cast(target, safe=False)
-    return Column(values, first_fault(faults, rest.faults))
+    cells = Column(column, faults).without(beyond, Reason.OUT_OF_RANGE)
+    return Column(cells.values.cast(target, safe=False), cells.faults)
 
 
 def decimal_text(column: pa.Array) -> pa.Array:
@@ -171,8 +169,7 @@ def _float(column: pa.Array, feature: Feature) -> Column | None:
     else:
         lost = unheld(raw_values(column).astype(np.float64, copy=False))
         lost &= numpy_mask(column.is_valid())
-    rest = without(cells.values, lost, Reason.NOT_FLOAT32)
-    return Column(rest.values, first_fault(cells.faults, rest.faults))
+    return cells.without(lost, Reason.NOT_FLOAT32)
 
 
 def narrow_floats(column: pa.Array, target: pa.DataType) -> Column:
@@ -182,7 +179,7 @@ def narrow_floats(column: pa.Array, target: pa.DataType) -> Column:
     if not infinite.any():
         return Column(values)
     infinite &= np.isfinite(raw_values(column)) & numpy_mask(column.is_valid())
-    return without(values, infinite, Reason.OUT_OF_RANGE)
+    return Column(values).without(infinite, Reason.OUT_OF_RANGE)
 
 
 def exact_floats(column: pa.Array, target: pa.DataType) -> Column:
@@ -198,7 +195,7 @@ def exact_floats(column: pa.Array, target: pa.DataType) -> Column:
     present = numpy_mask(column.is_valid())
     lost = beyond | (np.where(beyond, 0.0, wide).astype(exact.dtype) != exact)
     values = pa.array(rounded, target, mask=~present)
-    return without(values, lost & present, Reason.OUT_OF_RANGE)
+    return Column(values).without(lost & present, Reason.OUT_OF_RANGE)
 
 
 def _bool(column: pa.Array, _: Feature) -> Column | None:
