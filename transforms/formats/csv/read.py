@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,6 @@ _BOM = b"\xef\xbb\xbf"
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
-# Column -> its texts, null for a cell that is not valid text; where there are such,
-# which they are, and the column's bytes.
-_Texts = dict[str, tuple[pa.Array, Mask | None, pa.Array | None]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,7 +95,14 @@ def read_raw(
     source = _CsvSource(data, block, dialect)
     # The parser counts records only if it parses a column.
     asked = [*wanted, *beside] or columns[:1]
-    records, texts = _texts(source, columns, asked)
+    records = parse(source.utf8, columns, asked, dialect)
+    cells = dict(zip(asked, records.columns, strict=True))
+    bad: dict[str, Mask] = {}
+    if not is_text(source.utf8):
+        masks = ((name, not_utf8(column)) for name, column in cells.items())
+        bad = {name: mask for name, mask in masks if mask is not None}
+    texts = {name: _as_text(cells[name], bad.get(name), dialect) for name in asked}
+    cells = {name: cells[name] for name in bad}
     if len(records) != block.rows:
         raise ConservationError(
             f"{block.origin}, bytes {block.start} to {block.stop}: the scan counted "
@@ -108,7 +112,11 @@ def read_raw(
     first = block.first_row
     numbers = records.indices + first
     refused: list[Complaint] = [
-        (first + index, Reason.FIELD_COUNT, _miscount_text(fields, len(columns)))
+        (
+            first + index,
+            Reason.FIELD_COUNT,
+            f"row has {fields} field{'s' * (fields != 1)}, {len(columns)} expected",
+        )
         for index, fields in records.miscounted
     ]
     no_rows = _no_rows(source, records, texts, columns)
@@ -116,26 +124,28 @@ def read_raw(
     unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
     refused += [
-        (number, Reason.MALFORMED, _loose_quote_text(dialect))
+        (
+            number,
+            Reason.MALFORMED,
+            f"text follows a closing quote ({dialect.quote}) in this row; where quotes "
+            f"are part of the text, say --quote ''",
+        )
         for number in numbers[unread].tolist()
     ]
     for skip, these in no_rows.items():
         skipped[skip] = skipped.get(skip, 0) + int(these.sum())
         unread |= these
     for name in wanted or columns[:1]:
-        _, mask, cells = texts.get(name, (None, None, None))
-        if mask is None or cells is None:
-            continue
-        for position in np.flatnonzero(mask & ~unread).tolist():
-            message = source.undecodable(name, cells[position])
-            refused.append((int(numbers[position]), Reason.INVALID_ENCODING, message))
-        unread |= mask
-    arrays = {name: texts[name][0] for name in wanted}
-    for name in beside:
-        text, mask, cells = texts[name]
-        if mask is not None:
-            text = pc.if_else(pa.array(mask), cells, text.cast(pa.binary()))
-        arrays[name] = text
+        if name in bad:
+            for position in np.flatnonzero(bad[name] & ~unread).tolist():
+                message = source.undecodable(name, cells[name][position])
+                row = int(numbers[position])
+                refused.append((row, Reason.INVALID_ENCODING, message))
+            unread |= bad[name]
+    for name in set(beside) & bad.keys():
+        plain = texts[name].cast(pa.binary())
+        texts[name] = pc.if_else(pa.array(bad[name]), cells[name], plain)
+    arrays = {name: texts[name] for name in [*wanted, *beside]}
     if unread.any():
         fits = pa.array(~unread)
         arrays = {name: column.filter(fits) for name, column in arrays.items()}
@@ -203,28 +213,14 @@ class _CsvSource:
         return out
 
 
-def _texts(
-    source: _CsvSource, columns: Sequence[str], wanted: Sequence[str]
-) -> tuple[CsvRecords, _Texts]:
-    """Returns the records and their texts, trimmed if the dialect says so."""
-    records = parse(source.utf8, columns, wanted, source.dialect)
-    is_valid = is_text(source.utf8)
-    texts: _Texts = {}
-    for name, cells in zip(wanted, records.columns, strict=True):
-        mask = None if is_valid else not_utf8(cells)
-        text = _as_text(cells, mask, source.dialect)
-        texts[name] = text, mask, None if mask is None else cells
-    return records, texts
-
-
 def _no_rows(
     source: _CsvSource,
     records: CsvRecords,
-    texts: _Texts,
+    texts: Mapping[str, pa.Array],
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
     """Returns which records of the right length are not rows, by reason."""
-    cells = [text for text, *_ in texts.values()]
+    cells = list(texts.values())
     if len(columns) == 1:
         # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
         marks = pc.is_in(cells[0], value_set=pa.array([END_MARK], cells[0].type))
@@ -262,20 +258,6 @@ def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> 
         cells = pc.if_else(pa.array(undecodable), pa.scalar(None, cells.type), cells)
     texts = cells.view(pa.string())
     return trimmed(texts) if dialect.trim else texts
-
-
-def _loose_quote_text(dialect: CsvDialect) -> str:
-    """Returns the message for a row with text behind a closing quote."""
-    return (
-        f"text follows a closing quote ({dialect.quote}) in this row; where quotes are "
-        f"part of the text, say --quote ''"
-    )
-
-
-def _miscount_text(found: int, expected: int) -> str:
-    """Returns the message for a row of more or fewer fields than columns."""
-    fields = "1 field" if found == 1 else f"{found} fields"
-    return f"row has {fields}, {expected} expected"
 
 
 def repeats_header(
