@@ -77,10 +77,11 @@ class ImageInfo(NamedTuple):
         """Returns the image with the notes of a source with these properties."""
         height, width = self.height, self.width
         is_thin = height >= _THIN * width or width >= _THIN * height
+        odd = is_thin or cmyk or several or trailing
+        if not odd and self.orientation == 1 and self.bits <= 8:
+            return self  # as nearly all images
         # In the order of `ImageNote`.
         holds = (self.orientation > 1, cmyk, self.bits > 8, several, trailing, is_thin)
-        if True not in holds:
-            return self  # as nearly all images
         return self._replace(notes=tuple(itertools.compress(ImageNote, holds)))
 
 
