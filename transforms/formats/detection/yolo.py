@@ -31,7 +31,7 @@ from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import BeamTFRecordError, InputError, SpecError
-from transforms.formats.detection.listed import SAMPLE_ROWS, ListedReader, listing_of
+from transforms.formats.detection.listed import ListedReader, listing_of
 from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
@@ -55,6 +55,8 @@ from transforms.formats.table import InputFile, Planned, spread
 # Labels that are looked into, for outlines and to know a source by, and texts that may
 # be labels.
 _LABELS, _TEXTS = 16, 32
+# Labels whose outlines a note tells of; in a store each is a request of some 20 ms.
+_LOOKED_INTO = 256
 # Folders of images -> those of their labels.
 _LABELS_OF = {"images": "labels", "Images": "Labels"}
 # The last one on a path.
@@ -181,7 +183,7 @@ class YoloReader(ListedReader):
         numbers: set[int] = set()
         objects = outlines = 0
         reads_all = self.names is None or self.masks == "all"
-        for row in rows if reads_all else spread(rows, SAMPLE_ROWS):
+        for row in rows if reads_all else spread(rows, _LOOKED_INTO):
             if row["annotation"] is None or row.get("reason"):
                 continue
             image, _ = self.objects_of(row, root)
