@@ -20,7 +20,7 @@ Settings import this module for its choices, so it loads neither Pillow nor NumP
 import dataclasses
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from transforms.core.image.formats import check_pixels
+from transforms.core.image.formats import MAX_SIDES, check_pixels
 from transforms.errors import SpecError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ MAX_PIXELS = 64_000_000
 
 MAX_BYTES = 1 << 28
 """Default limit of an encoded image: 256 MiB, more than 64 megapixels need."""
-_MAX_SIDE = 65_500
+_MAX_SIDE = MAX_SIDES["jpeg"]
 
 
 def turns(orientation: int) -> bool:
