@@ -1,7 +1,8 @@
 """Submit a job to an engine, watch it, and stop it, also where nobody answers.
 
 A thread asks the store for the stamps of workers, and the engine for failed tasks, so
-that neither of them delays the program when it does not answer.
+that neither of them delays the program when it does not answer. What Beam, engines and
+workers raise becomes an error of ours that is in it, or else one with theirs in a line.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 import tempfile
 import threading
 import time
@@ -19,13 +21,13 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
 from beam_pipeline.beam_internals.engine_worker import write_worker
-from beam_pipeline.engines.beam_errors import in_text, translated, without_program
 from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink
 from beam_pipeline.engines.job_server import job_server, last_words
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import __version__
-from transforms.errors import BeamTFRecordError, StorageError
+from transforms import errors
+from transforms.errors import BeamTFRecordError, StorageError, WorkerError
 from transforms.storage.files import storage
 from transforms.work.worker_check import Reports
 
@@ -367,3 +369,64 @@ def _flink_traces(master: str, name: str) -> list[tuple[float, str]]:
     asked = ask_flink(master, f"jobs/{_flink_job(master, name)}/exceptions")
     entries = asked["exceptionHistory"]["entries"]
     return [(entry["timestamp"] / 1e3, entry["stacktrace"]) for entry in entries[::-1]]
+
+
+_REST = r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$"
+_OUR_ERROR = re.compile(r"transforms\.errors\.(?P<type>\w+): " + _REST, re.MULTILINE)
+# Of a worker whose interpreter has no such version of this program, or none at all.
+_NO_PROGRAM = re.compile(
+    r"^(?:ModuleNotFoundError: No module named |AttributeError: Can't get attribute |"
+    r"ImportError: cannot import name ).*'(?:transforms|beam_pipeline)\b.*$",
+    re.MULTILINE,
+)
+# What follows the frames of a traceback: an exception of any name, with words or none.
+_RAISED = re.compile(
+    r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+"
+    r"(?P<type>[A-Za-z_][\w.]*)(?::[ ]|(?=[ ]\[)|$)" + _REST,
+    re.MULTILINE,
+)
+# What Beam raises in this process, which has no traceback in its words.
+_OWN_WORDS = re.compile(r"(?P<type>\w+): " + _REST, re.DOTALL)
+
+
+def translated(failure: BaseException) -> BeamTFRecordError:
+    """Returns the error of ours that Beam has wrapped, else its error in one line."""
+    seen: BaseException | None = failure
+    while seen is not None:
+        if isinstance(seen, BeamTFRecordError):
+            kind = getattr(errors, type(seen).__name__, BeamTFRecordError)
+            return kind(re.sub(r" \[while running '[^']*'\]$", "", str(seen)))
+        seen = seen.__cause__
+    text = str(failure)
+    if ours := in_text(text):
+        return ours
+    *_, last = (
+        *_OWN_WORDS.finditer(f"{type(failure).__name__}: {text}"),
+        *_RAISED.finditer(text),
+    )
+    where = f" in {last['stage']!r}" if last["stage"] else ""
+    words = ": ".join(filter(None, (last["type"], last["message"].rstrip(". \n"))))
+    return BeamTFRecordError(
+        f"The pipeline failed{where}: {words}. Nothing was committed."
+    )
+
+
+def in_text(traceback: str) -> BeamTFRecordError | None:
+    """Returns the last of our errors that a traceback names, if any."""
+    # The last error is the one that was raised; earlier ones are its causes.
+    if matches := list(_OUR_ERROR.finditer(traceback)):
+        kind = getattr(errors, matches[-1]["type"], BeamTFRecordError)
+        return kind(matches[-1]["message"])
+    lacking = _NO_PROGRAM.search(traceback)
+    return without_program(lacking[0].strip()) if lacking else None
+
+
+def without_program(words: str) -> WorkerError:
+    """Returns the error of a worker that lacks this program, with its words."""
+    return WorkerError(
+        f"Every worker must have beam-tfrecord {__version__}, as the job's "
+        f"submitter; one has another version or none: {words}. "
+        f"Install it in the workers' image: pip install 'beam-tfrecord=="
+        f"{__version__}', with [s3], [gcs] or [azure] for the output's store; "
+        f"nothing was committed."
+    )

@@ -23,10 +23,9 @@ from beam_pipeline.beam_internals.local_runner import (
     plain_labels,
     shared_change,
 )
-from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, engine_of
-from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
+from beam_pipeline.engines.submit import RunHooks, run_on_engine, translated, watched
 from beam_pipeline.graph import Job, build, make_job, views_made_once
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.planning.sizes import check_room

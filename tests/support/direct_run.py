@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 import apache_beam as beam
 from apache_beam.internal import pickler
 
-from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.presets import Engine
-from beam_pipeline.engines.submit import RunHooks
+from beam_pipeline.engines.submit import RunHooks, translated
 from beam_pipeline.graph import Job, make_job
 from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.running.convert import open_work_folder

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_pipeline.engines import checks, submit
-from beam_pipeline.engines.beam_errors import in_text
+from beam_pipeline.engines.submit import in_text
 from transforms.errors import RejectLimitError, UsageError
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.job_server import last_words
-from beam_pipeline.engines.submit import JobWatch, is_lasting
+from beam_pipeline.engines.submit import JobWatch, is_lasting, translated
 from transforms.errors import RejectLimitError, StorageError, WorkerError
 from transforms.storage.visibility import Worker
 from transforms.work.worker_check import Reports
