@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from tests.support.table_reading import listed
-from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.sample import SAMPLE_BYTES, CsvReader, sample_of
+from transforms.formats.csv.scan import CsvDialect
 from transforms.formats.table import TableSample
 
 NAMES = ("a", "b", "c")

@@ -33,8 +33,8 @@ from transforms.core.placing.splitting import (
     split_rows,
 )
 from transforms.errors import EncodingError, SpecError
-from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.scan import CsvDialect
 from transforms.formats.json_lines.reader import JsonLinesReader, learned
 from transforms.formats.table import InputFile
 from transforms.stages.stratify import hash_classes

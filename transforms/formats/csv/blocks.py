@@ -1,4 +1,4 @@
-"""The text of a CSV file, cut into blocks that end at record boundaries.
+"""The text of a CSV file: its encoding, its header, and blocks of whole records.
 
 Bytes of an encoding are scanned as they are when the characters that give a CSV file
 its structure cannot be part of another character in it: UTF-8, the ISO and Windows
@@ -7,29 +7,34 @@ transcoded whole.
 """
 
 import codecs
+import csv
 import dataclasses
 import functools
 import io
+import itertools
 import re
-from collections.abc import Iterator
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from transforms.core.model import Block
 from transforms.errors import InputError
-from transforms.formats.csv.dialect import (
+from transforms.formats.csv.header_check import check_marks, check_names
+from transforms.formats.csv.scan import (
+    UNNAMED,
+    WHITESPACE,
     CsvDialect,
     CsvStream,
-    Longs,
     Scan,
     before,
     first_from,
     is_mark,
     last_of,
+    malformed,
     offsets,
     pieces_of,
+    with_tabs,
 )
+from transforms.formats.table import listed, only_in_one
 
 # Bytes of a file that tell its encoding, and whether it begins with a line like sep=;
 HEAD_BYTES = 64
@@ -48,6 +53,16 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF8, "utf-8"),
 )
+# What people have under names of CSV files, and how it begins.
+_NO_CSV = {
+    b"PK\x03\x04": "a zip archive, which .xlsx of Excel is",
+    b"\xd0\xcf\x11\xe0": "an .xls of Excel",
+    # The byte behind it, too: a column may be called so.
+    b"PAR1\x15": "Parquet",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+    b"version https://git-lfs": "a pointer of Git LFS, which 'git lfs pull' replaces",
+}
 
 
 def file_encoding(head: bytes, dialect: CsvDialect) -> str:
@@ -315,52 +330,119 @@ def _unclosed(origin: str, line: int, scan: Scan) -> InputError:
     )
 
 
-def scanned(
-    data: bytes | pa.Buffer, dialect: CsvDialect, *, wary: bool = False
-) -> tuple[Longs, Longs, Longs, Scan]:
-    """Returns where records start in whole records, lines end, and text is loose.
+class Header(NamedTuple):
+    """The first record of a file.
 
-    The last item is the state at the end. The three arrays hold offsets, ascending.
+    Attributes:
+      record: its bytes as UTF-8, without line ends around it.
+      fields: its fields, whether they are names or not.
+      names: of the file's columns, in the file's order.
     """
-    scan = Scan(dialect, wary=wary)
-    marks: list[tuple[Longs, Longs, Longs]] = []
-    base = 0
-    for piece in pieces_of(pa.BufferReader(data)):
-        starts, lines = map(offsets, scan.advance(piece))
-        marks.append((starts + base, lines + base, scan.loose + base))
-        base += len(piece)
-    nothing = np.zeros(0, np.int64)
-    first, ends, loose = map(np.concatenate, zip((nothing,) * 3, *marks, strict=True))
-    return first, ends, loose, scan
+
+    record: bytes
+    fields: tuple[str, ...]
+    names: tuple[str, ...]
 
 
-def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
-    """Returns the positions of the records with text behind a closing quote.
+def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
+    """Returns the first record of a file, and the names of the columns.
 
-    The parser would take that text for a part of the cell, and drop the quote.
+    They are `dialect.columns` where given, or else what the first record holds, or
+    else, in a file without a header, column_0, column_1, and so on. A first column
+    without a name is column_0, too.
+
+    Raises:
+      InputError: the file is empty ("no header"); a name is empty, too long or occurs
+        twice; the first record is not valid in the encoding; the only name holds
+        another usual delimiter, or all names are in other quotes.
     """
-    quote = dialect.quote.encode()
-    if not quote or not (np.frombuffer(data, np.uint8) == ord(quote)).any():
-        return np.zeros(0, np.int64)
-    starts, _, loose, _ = scanned(data, dialect, wary=True)
-    return np.unique(np.searchsorted(starts, loose, side="right") - 1)
+    record = _first_record(stream, dialect, origin)
+    fields = _fields(record, dialect)
+    count = len(fields)
+    if not count:
+        raise InputError(
+            f"{origin}: no header; a CSV file must begin with one, and this one has no "
+            f"line. Delete it, or leave it out with --exclude."
+        )
+    names = fields
+    if dialect.columns is not None:
+        # The header may lack names, as R writes it, and is not looked at.
+        names = dialect.columns
+    elif not dialect.header:
+        names = tuple(f"column_{index}" for index in range(count))
+    else:
+        if len(malformed(record, dialect)):
+            raise InputError(
+                f"{origin}: text follows a closing quote ({dialect.quote}) in the "
+                f"header. Correct it; where quotes are part of the names, say "
+                f"--quote ''"
+            )
+        check_marks(names, dialect, origin)
+        if not names[0] and count > 1:
+            names = (UNNAMED, *names[1:])
+        check_names(names, origin)
+    return Header(record.rstrip(b"\r\n"), fields, names)
 
 
-def locate(
-    data: bytes | pa.Buffer, dialect: CsvDialect, indices: Longs
-) -> tuple[Longs, Longs, Longs]:
-    """Returns where records start and stop, and how many lines end before each.
+def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
+    """Returns the fields of a record of UTF-8; none where it holds nothing."""
+    tabbed = dialect.delimiter == WHITESPACE
+    text = with_tabs(record, dialect) if tabbed else record
+    limit = csv.field_size_limit(MAX_RECORD_BYTES)
+    try:
+        rows = csv.reader(
+            io.StringIO(text.decode().lstrip("\r\n"), newline=""),
+            delimiter="\t" if tabbed else dialect.delimiter,
+            quotechar=dialect.quote or None,
+            escapechar=dialect.escape or None,
+            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        )
+        fields = next(rows, [])
+    finally:
+        csv.field_size_limit(limit)
+    return tuple(field.strip() if dialect.trim else field for field in fields)
 
-    A stop is behind the record's line end. The index that is the number of records
-    means the end of the data.
 
-    Args:
-      data: whole records.
-      dialect: how they are written.
-      indices: the positions of records, ascending.
+def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
+    """Returns the first record as UTF-8, with any line end; b"" for no record."""
+    text, dialect, begin = text_of(stream, dialect, origin)
+    before = int(dialect.sep_line)
+    text.seek(begin)
+    records = cut(text, begin, origin, dialect, 1, before + 1, leading=0)
+    record = next(itertools.islice(records, before, None), None)
+    if record is None:
+        return b""
+    text.seek(record.start)
+    data = next(pieces_of(text, record.stop - record.start))
+    other = next((what for head, what in _NO_CSV.items() if data.startswith(head)), "")
+    if other:
+        raise InputError(
+            f"{origin}: a CSV file is text; this one begins like {other}. Fetch it "
+            f"again or write it as CSV, or leave it out with --exclude"
+        )
+    try:
+        return data.decode(dialect.encoding).encode()
+    except UnicodeDecodeError as error:
+        raise undecodable(error, record.start, origin, dialect.encoding) from error
+
+
+def check_same_columns(
+    first_origin: str, first: Sequence[str], origin: str, names: Sequence[str]
+) -> None:
+    """Checks that two files of one source have the same columns in the same order.
+
+    Raises:
+      InputError: they do not; names both files and the columns that differ.
     """
-    starts, lines, _, _ = scanned(data, dialect)
-    bounds = np.append(starts, len(data))
-    at = bounds[indices]
-    stops = bounds[np.minimum(indices + 1, len(starts))]
-    return at, stops, np.searchsorted(lines, at)
+    if tuple(first) == tuple(names):
+        return
+    facts = only_in_one(first_origin, first, origin, names)
+    if not facts:
+        # Names may occur twice, in a file that changes while it is looked at.
+        moved = [b for a, b in zip(first, names, strict=False) if a != b]
+        facts = [f"the order differs at {listed(moved)}"]
+    raise InputError(
+        f"all files of a source must have the same columns; {first_origin} and "
+        f"{origin} differ: {'; '.join(facts)}. Correct one, or leave it out with "
+        f"--exclude and convert it by itself, as with --part"
+    )

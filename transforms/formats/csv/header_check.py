@@ -36,7 +36,7 @@ from transforms.errors import (
     first_few,
     shortened,
 )
-from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
+from transforms.formats.csv.scan import WHITESPACE, CsvDialect
 from transforms.formats.raw_rows import RawRows, as_numbers, with_nulls
 from transforms.formats.table import listed
 
@@ -71,6 +71,11 @@ _FEW_IN_100 = 1
 _MOST_FILES = 1000
 _MOST_NAMED = 6
 _MOST_BYTES = 120
+_OTHER_DELIMITERS = ";\t|,"
+_OTHER_QUOTES = "'`\""
+_SHOWN_PLACES = 8
+# A longer name is content: it has another delimiter, or another encoding.
+_MOST_CHARS = 10_000
 
 
 def header_note(
@@ -393,4 +398,48 @@ def naming_others(
         f"{first_few(named, _MOST_NAMED)}. Correct them, or leave them out with "
         f"--exclude. Where only the delimiter or the encoding differs, convert them by "
         f"themselves and join the datasets with 'beam-tfrecord merge'."
+    )
+
+
+def check_marks(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
+    """Raises InputError where names show another delimiter or quote."""
+    for mark in _OTHER_DELIMITERS if len(names) == 1 else "":
+        if mark in names[0] and mark != dialect.delimiter:
+            raise InputError(
+                f"{origin}: the header is one column, {names[0][:60]!r}, with "
+                f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
+                f"--delimiter; if other files have another, convert this one by itself "
+                f"and join the datasets with 'beam-tfrecord merge'."
+            )
+    for mark in _OTHER_QUOTES:
+        if mark != dialect.quote and all(
+            len(name) > 1 and name[0] == name[-1] == mark for name in names
+        ):
+            raise InputError(
+                f"{origin}: all names of the header are in {mark}, with "
+                f"{dialect.quote or 'none'} as the quote, {names[0][:60]} say; is it "
+                f"{mark}? Say so with --quote"
+            )
+
+
+def check_names(names: Sequence[str], origin: str) -> None:
+    """Raises InputError for a column's name that is empty, repeated or too long."""
+    longest = max(names, key=len)
+    if len(longest) > _MOST_CHARS:
+        raise InputError(
+            f"{origin}: a column's name must have at most {_MOST_CHARS:,} characters; "
+            f"one in the header has {len(longest):,} and begins with {longest[:20]!r}. "
+            f"Check --encoding, --delimiter and --quote; if the file has no header, "
+            f"say --no-header"
+        )
+    counts = collections.Counter(names)
+    odd = next((name for name in names if not name or counts[name] > 1), None)
+    if odd is None:
+        return
+    places = [number for number, name in enumerate(names, start=1) if name == odd]
+    shown = ", ".join(map(str, places[:_SHOWN_PLACES]))
+    raise InputError(
+        f"{origin}: every column must have a name of its own; {odd!r} is that of "
+        f"column {shown}. Correct it, or give all names with --columns; if the file "
+        f"has no header, say --no-header"
     )

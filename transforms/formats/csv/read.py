@@ -16,19 +16,14 @@ from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.rows.column import Mask
 from transforms.core.rows.text_cells import is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
-from transforms.formats.csv.blocks import (
-    file_encoding,
-    is_scannable,
-    locate,
-    malformed,
-    text_of,
-    to_utf8,
-)
-from transforms.formats.csv.dialect import (
+from transforms.formats.csv.blocks import file_encoding, is_scannable, text_of, to_utf8
+from transforms.formats.csv.scan import (
     UNNAMED,
     WHITESPACE,
     CsvDialect,
     Longs,
+    malformed,
+    scanned,
     with_tabs,
 )
 from transforms.formats.raw_rows import Complaint, RawRows, rejection_of
@@ -387,3 +382,23 @@ def trimmed(cells: pa.StringArray) -> pa.StringArray:
         return texts
     emptied = pc.and_(pc.equal(texts, ""), pc.not_equal(cells, ""))
     return pc.if_else(emptied, pa.scalar(None, texts.type), texts)
+
+
+def locate(
+    data: bytes | pa.Buffer, dialect: CsvDialect, indices: Longs
+) -> tuple[Longs, Longs, Longs]:
+    """Returns where records start and stop, and how many lines end before each.
+
+    A stop is behind the record's line end. The index that is the number of records
+    means the end of the data.
+
+    Args:
+      data: whole records.
+      dialect: how they are written.
+      indices: the positions of records, ascending.
+    """
+    starts, lines, _, _ = scanned(data, dialect)
+    bounds = np.append(starts, len(data))
+    at = bounds[indices]
+    stops = bounds[np.minimum(indices + 1, len(starts))]
+    return at, stops, np.searchsorted(lines, at)

@@ -1,50 +1,50 @@
-"""CSV as a table format: headers; plain files in blocks, compressed ones in pieces."""
+"""CSV as a table format: plain files in blocks, packed in pieces, small ones joined.
 
-import collections
-import csv
+A small file joins where its bytes begin with the header record of the first one, as
+that has it, and its text is UTF-8. What follows the header must begin with a record:
+then no record of the joined text spans two files, and the parser finds in it what it
+finds in each file by itself. All others are read one by one.
+"""
+
+import contextlib
 import dataclasses
 import functools
 import io
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from transforms.core.model import Block
+from transforms.core.reasons import Rejection
+from transforms.core.rows.text_cells import is_text
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import (
     HEAD_BYTES,
-    MAX_RECORD_BYTES,
-    cut,
+    Header,
+    check_same_columns,
     iter_blocks,
-    malformed,
+    read_header,
     sep_line,
-    text_of,
-    undecodable,
-)
-from transforms.formats.csv.dialect import (
-    UNNAMED,
-    WHITESPACE,
-    CsvDialect,
-    CsvStream,
-    pieces_of,
-    with_tabs,
-)
-from transforms.formats.csv.joined import (
-    JoinedFiles,
-    join_files,
-    may_join,
-    read_joined,
 )
 from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.scan import (
+    WHITESPACE,
+    CsvDialect,
+    scanned,
+)
 from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import Unpacked, open_content
-from transforms.formats.raw_rows import RawRows
+from transforms.formats.raw_rows import Complaint, RawRows
 from transforms.formats.table import (
+    SMALL_BYTES,
     InputFile,
     SourceFile,
     TableReader,
-    listed,
-    only_in_one,
     reading,
 )
 from transforms.storage.files import read_ahead, storage
@@ -52,183 +52,11 @@ from transforms.storage.paths import is_remote
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
-# What people have under names of CSV files, and how it begins.
-_NO_CSV = {
-    b"PK\x03\x04": "a zip archive, which .xlsx of Excel is",
-    b"\xd0\xcf\x11\xe0": "an .xls of Excel",
-    # The byte behind it, too: a column may be called so.
-    b"PAR1\x15": "Parquet",
-    b"<!DOCTYPE": "a web page",
-    b"<html": "a web page",
-    b"version https://git-lfs": "a pointer of Git LFS, which 'git lfs pull' replaces",
-}
-_OTHER_DELIMITERS = ";\t|,"
-_OTHER_QUOTES = "'`\""
-_SHOWN_NAMES = 8
-# A longer name is content: it has another delimiter, or another encoding.
-_MOST_CHARS = 10_000
-
-
-class Header(NamedTuple):
-    """The first record of a file.
-
-    Attributes:
-      record: its bytes as UTF-8, without line ends around it.
-      fields: its fields, whether they are names or not.
-      names: of the file's columns, in the file's order.
-    """
-
-    record: bytes
-    fields: tuple[str, ...]
-    names: tuple[str, ...]
-
-
-def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
-    """Returns the first record of a file, and the names of the columns.
-
-    They are `dialect.columns` where given, or else what the first record holds, or
-    else, in a file without a header, column_0, column_1, and so on. A first column
-    without a name is column_0, too.
-
-    Raises:
-      InputError: the file is empty ("no header"); a name is empty, too long or occurs
-        twice; the first record is not valid in the encoding; the only name holds
-        another usual delimiter, or all names are in other quotes.
-    """
-    record = _first_record(stream, dialect, origin)
-    fields = _fields(record, dialect)
-    count = len(fields)
-    if not count:
-        raise InputError(
-            f"{origin}: no header; a CSV file must begin with one, and this one has no "
-            f"line. Delete it, or leave it out with --exclude."
-        )
-    names = fields
-    if dialect.columns is not None:
-        # The header may lack names, as R writes it, and is not looked at.
-        names = dialect.columns
-    elif not dialect.header:
-        names = tuple(f"column_{index}" for index in range(count))
-    else:
-        if len(malformed(record, dialect)):
-            raise InputError(
-                f"{origin}: text follows a closing quote ({dialect.quote}) in the "
-                f"header. Correct it; where quotes are part of the names, say "
-                f"--quote ''"
-            )
-        _check_marks(names, dialect, origin)
-        if not names[0] and count > 1:
-            names = (UNNAMED, *names[1:])
-        _check_names(names, origin)
-    return Header(record.rstrip(b"\r\n"), fields, names)
-
-
-def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
-    """Returns the fields of a record of UTF-8; none where it holds nothing."""
-    tabbed = dialect.delimiter == WHITESPACE
-    text = with_tabs(record, dialect) if tabbed else record
-    limit = csv.field_size_limit(MAX_RECORD_BYTES)
-    try:
-        rows = csv.reader(
-            io.StringIO(text.decode().lstrip("\r\n"), newline=""),
-            delimiter="\t" if tabbed else dialect.delimiter,
-            quotechar=dialect.quote or None,
-            escapechar=dialect.escape or None,
-            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
-        )
-        fields = next(rows, [])
-    finally:
-        csv.field_size_limit(limit)
-    return tuple(field.strip() if dialect.trim else field for field in fields)
-
-
-def check_same_columns(
-    first_origin: str, first: Sequence[str], origin: str, names: Sequence[str]
-) -> None:
-    """Checks that two files of one source have the same columns in the same order.
-
-    Raises:
-      InputError: they do not; names both files and the columns that differ.
-    """
-    if tuple(first) == tuple(names):
-        return
-    facts = only_in_one(first_origin, first, origin, names)
-    if not facts:
-        # Names may occur twice, in a file that changes while it is looked at.
-        moved = [b for a, b in zip(first, names, strict=False) if a != b]
-        facts = [f"the order differs at {listed(moved)}"]
-    raise InputError(
-        f"all files of a source must have the same columns; {first_origin} and "
-        f"{origin} differ: {'; '.join(facts)}. Correct one, or leave it out with "
-        f"--exclude and convert it by itself, as with --part"
-    )
-
-
-def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
-    """Returns the first record as UTF-8, with any line end; b"" for no record."""
-    text, dialect, begin = text_of(stream, dialect, origin)
-    before = int(dialect.sep_line)
-    text.seek(begin)
-    records = cut(text, begin, origin, dialect, 1, before + 1, leading=0)
-    record = next(itertools.islice(records, before, None), None)
-    if record is None:
-        return b""
-    text.seek(record.start)
-    data = next(pieces_of(text, record.stop - record.start))
-    other = next((what for head, what in _NO_CSV.items() if data.startswith(head)), "")
-    if other:
-        raise InputError(
-            f"{origin}: a CSV file is text; this one begins like {other}. Fetch it "
-            f"again or write it as CSV, or leave it out with --exclude"
-        )
-    try:
-        return data.decode(dialect.encoding).encode()
-    except UnicodeDecodeError as error:
-        raise undecodable(error, record.start, origin, dialect.encoding) from error
-
-
-def _check_marks(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
-    """Raises InputError where names show another delimiter or quote."""
-    for mark in _OTHER_DELIMITERS if len(names) == 1 else "":
-        if mark in names[0] and mark != dialect.delimiter:
-            raise InputError(
-                f"{origin}: the header is one column, {names[0][:60]!r}, with "
-                f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
-                f"--delimiter; if other files have another, convert this one by itself "
-                f"and join the datasets with 'beam-tfrecord merge'."
-            )
-    for mark in _OTHER_QUOTES:
-        if mark != dialect.quote and all(
-            len(name) > 1 and name[0] == name[-1] == mark for name in names
-        ):
-            raise InputError(
-                f"{origin}: all names of the header are in {mark}, with "
-                f"{dialect.quote or 'none'} as the quote, {names[0][:60]} say; is it "
-                f"{mark}? Say so with --quote"
-            )
-
-
-def _check_names(names: Sequence[str], origin: str) -> None:
-    """Raises InputError for a column's name that is empty, repeated or too long."""
-    longest = max(names, key=len)
-    if len(longest) > _MOST_CHARS:
-        raise InputError(
-            f"{origin}: a column's name must have at most {_MOST_CHARS:,} characters; "
-            f"one in the header has {len(longest):,} and begins with {longest[:20]!r}. "
-            f"Check --encoding, --delimiter and --quote; if the file has no header, "
-            f"say --no-header"
-        )
-    counts = collections.Counter(names)
-    odd = next((name for name in names if not name or counts[name] > 1), None)
-    if odd is None:
-        return
-    places = [number for number, name in enumerate(names, start=1) if name == odd]
-    shown = ", ".join(map(str, places[:_SHOWN_NAMES]))
-    raise InputError(
-        f"{origin}: every column must have a name of its own; {odd!r} is that of "
-        f"column {shown}. Correct it, or give all names with --columns; if the file "
-        f"has no header, say --no-header"
-    )
+_BOM = b"\xef\xbb\xbf"
+# Files that are joined: each takes some hundred bytes until then.
+_MOST_FILES = 4096
+_ENDS = (b"\n", b"\r")
+_LINE_END = re.compile(rb"\r?\n|\Z").match
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -402,3 +230,213 @@ def _pieces(
 
 # Of thousands of files, that is cheaper than to check its fields for each.
 _dialect = functools.lru_cache(maxsize=8)(CsvDialect)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JoinedFiles:
+    """The records of several files, end to end.
+
+    Attributes:
+      dialect: how they are written.
+      files: k files.
+      text: their records, without headers; each file's last one has a line end.
+      starts: for each file, where its records start in it.
+      first_line: the 1-based line on which they start, in each.
+      first_rows: int64 array of k + 1: the number of records before each file's.
+      first_lines: int64 array of k: how many lines of `text` end before each file's.
+    """
+
+    dialect: CsvDialect
+    files: tuple[InputFile, ...]
+    text: bytes
+    starts: npt.NDArray[np.int64]
+    first_line: int
+    first_rows: npt.NDArray[np.int64]
+    first_lines: npt.NDArray[np.int64]
+
+
+def read_joined(
+    joined: JoinedFiles,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    beside: Sequence[str],
+) -> RawRows:
+    """Returns the rows of all files; see `read_raw`."""
+    inputs, first_rows = joined.files, joined.first_rows
+    rows = int(first_rows[-1])
+    # Any start but 0, where the text would begin with the header.
+    block = Block(inputs[0].origin, 1, 1 + len(joined.text), rows=rows)
+    raw = read_raw(joined.text, block, joined.dialect, names, wanted, beside)
+    places = raw.numbers
+    owners = np.searchsorted(first_rows, places, side="right") - 1
+    numbers = places - first_rows[owners]
+    origins = pa.array([file.origin for file in inputs], pa.string())
+    sizes = np.array([file.size for file in inputs], np.int64)
+    shares = numbers * (sizes - joined.starts)[owners]
+    shares //= np.diff(first_rows)[owners]
+    begins = np.array(
+        [
+            file.position_at(start)
+            for file, start in zip(inputs, joined.starts.tolist(), strict=True)
+        ]
+    )
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        assert raw.reject is not None
+        out = []
+        for complaint, rejection in zip(
+            complaints, raw.reject(complaints), strict=True
+        ):
+            number = complaint[0]
+            owner = int(np.searchsorted(first_rows, number, side="right")) - 1
+            assert rejection.line is not None
+            before = int(joined.first_lines[owner]) - joined.first_line + 1
+            out.append(
+                dataclasses.replace(
+                    rejection,
+                    source=inputs[owner].origin,
+                    row=number - int(first_rows[owner]) + 1,
+                    line=rejection.line - before,
+                )
+            )
+        return out
+
+    return dataclasses.replace(
+        raw,
+        block=dataclasses.replace(
+            block,
+            start=int(joined.starts[0]),
+            stop=int(joined.starts[0] + (sizes - joined.starts).sum()),
+            position=int(begins[0]),
+        ),
+        numbers=numbers,
+        reject=reject,
+        origins=origins.take(pa.array(owners)),
+        places=places,
+        positions=begins[owners] + shares,
+    )
+
+
+def may_join(size: int, dialect: CsvDialect) -> bool:
+    """Tells whether a file of this size, written so, can be joined to others."""
+    return (
+        size <= SMALL_BYTES
+        and dialect.header
+        and not dialect.sep_line
+        and dialect.delimiter != WHITESPACE
+        and not dialect.escape
+        and dialect.encoding == "utf-8"
+    )
+
+
+def join_files(
+    contents: Iterable[tuple[InputFile, CsvDialect, bytes | None]],
+    header_of: Callable[[bytes, InputFile], bytes],
+    *,
+    most_bytes: int,
+) -> Iterator[InputFile | JoinedFiles]:
+    """Yields files joined where they can be, and the others; in their order.
+
+    A compressed file is never joined: its bytes are no text.
+
+    Args:
+      contents: files, how they are written, and all of their bytes; None for one that
+        is not to be joined.
+      header_of: returns the header record of a file with these bytes, see `Header`;
+        raises InputError where it is not that of the source.
+      most_bytes: of text that are joined; the last file may go beyond.
+    """
+    joining: _Joining | None = None
+    for file, dialect, data in contents:
+        if data is not None and (joining is None or joining.dialect != dialect):
+            if joining is not None:
+                yield from joining.flush()
+            header = b""
+            # The reader of single files says a fault again, where it should.
+            with contextlib.suppress(InputError):
+                header = header_of(data, file)
+            joining = _Joining(dialect, header) if header else None
+        if joining is None:
+            yield file
+            continue
+        body = None if data is None else joining.body_of(data)
+        if (
+            body is None
+            or joining.size >= most_bytes
+            or len(joining.files) == _MOST_FILES
+        ):
+            yield from joining.flush()
+        if body is None:
+            yield file
+        else:
+            joining.add(file, *body)
+    if joining is not None:
+        yield from joining.flush()
+
+
+class _Joining:
+    """Files that wait until no other can join them."""
+
+    def __init__(self, dialect: CsvDialect, header: bytes) -> None:
+        self.dialect = dialect
+        self.header = header
+        lines = header.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.first_line = 2 + lines.count(b"\n")
+        self._clear()
+
+    def _clear(self) -> None:
+        self.files: list[InputFile] = []
+        self.bodies: list[bytes] = []
+        self.starts: list[int] = []
+        self.size = 0
+
+    def body_of(self, data: bytes) -> tuple[bytes, int] | None:
+        """Returns the records of a file, and where they start; None if it cannot join.
+
+        No records are a body, too.
+        """
+        start = len(_BOM) if data.startswith(_BOM) else 0
+        if not data.startswith(self.header, start):
+            return None
+        end = _LINE_END(data, start + len(self.header))
+        if end is None:
+            return None
+        start = end.end()
+        body = data[start:]
+        if body[:1] in _ENDS or not (body.isascii() or is_text(body)):
+            return None
+        return (body if not body or body[-1:] in _ENDS else body + b"\n"), start
+
+    def add(self, file: InputFile, body: bytes, start: int) -> None:
+        """Adds a file; one without records has nothing to add."""
+        if body:
+            self.files.append(file)
+            self.bodies.append(body)
+            self.starts.append(start)
+            self.size += len(body)
+
+    def flush(self) -> Iterator[InputFile | JoinedFiles]:
+        """Yields the files that wait, as one; each by itself where quotes forbid it."""
+        files, bodies, starts = self.files, self.bodies, self.starts
+        self._clear()
+        if len(files) < 2:
+            yield from files
+            return
+        text = b"".join(bodies)
+        begins = np.cumsum([0, *map(len, bodies)])
+        records, lines, _, scan = scanned(text, self.dialect)
+        # Where files begin, records must begin; the last ones end with the text.
+        records = np.append(records, len(text))
+        first_rows = np.searchsorted(records, begins)
+        if scan.inside or (records[first_rows] != begins).any():
+            yield from files
+            return
+        yield JoinedFiles(
+            self.dialect,
+            tuple(files),
+            text,
+            np.array(starts, np.int64),
+            self.first_line,
+            first_rows,
+            np.searchsorted(lines, begins[:-1]),
+        )

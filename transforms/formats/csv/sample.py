@@ -16,8 +16,12 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.blocks import HEAD_BYTES, text_of, whole_records
-from transforms.formats.csv.dialect import CsvDialect, pieces_of
+from transforms.formats.csv.blocks import (
+    HEAD_BYTES,
+    read_header,
+    text_of,
+    whole_records,
+)
 from transforms.formats.csv.header_check import (
     LineEnds,
     cell_notes,
@@ -25,7 +29,8 @@ from transforms.formats.csv.header_check import (
     naming_others,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.reader import CsvFiles, read_header
+from transforms.formats.csv.reader import CsvFiles
+from transforms.formats.csv.scan import CsvDialect, pieces_of
 from transforms.formats.input_files import (
     InputFiles,
     Unpacked,

@@ -19,11 +19,10 @@ from transforms.errors import (
     SourceError,
     SpecError,
 )
-from transforms.formats.csv.blocks import iter_blocks
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.blocks import iter_blocks, read_header
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.reader import read_header
 from transforms.formats.csv.sample import CsvReader
+from transforms.formats.csv.scan import CsvDialect
 from transforms.formats.file_runs import TableSource
 
 

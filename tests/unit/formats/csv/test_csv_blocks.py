@@ -14,8 +14,9 @@ from tests.support.csv_samples import parse_whole, scan_by_hand
 from transforms.core.model import Block
 from transforms.errors import SourceError
 from transforms.formats.csv import blocks as csv_blocks
-from transforms.formats.csv.blocks import iter_blocks, locate
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.blocks import iter_blocks
+from transforms.formats.csv.read import locate
+from transforms.formats.csv.scan import CsvDialect
 
 BARE = CsvDialect(header=False)
 

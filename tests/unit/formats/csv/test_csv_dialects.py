@@ -15,10 +15,9 @@ from tests.support.csv_samples import NAMES, sample, scan_by_hand
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.errors import ConservationError, SourceError
-from transforms.formats.csv.blocks import iter_blocks
-from transforms.formats.csv.dialect import CsvDialect, Scan, offsets, pieces_of
+from transforms.formats.csv.blocks import iter_blocks, read_header
 from transforms.formats.csv.read import parse, read_raw
-from transforms.formats.csv.reader import read_header
+from transforms.formats.csv.scan import CsvDialect, Scan, offsets, pieces_of
 
 SLASHED = CsvDialect(header=False, escape="\\")
 

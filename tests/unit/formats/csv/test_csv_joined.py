@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.table_reading import listed
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.joined import JoinedFiles, join_files
+from transforms.formats.csv.reader import JoinedFiles, join_files
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.raw_rows import RawRows, gathered
 from transforms.formats.table import InputFile, TableReader

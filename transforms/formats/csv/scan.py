@@ -33,11 +33,9 @@ WHITESPACE = "whitespace"
 UNNAMED = "column_0"
 # Small enough for the masks and the piece itself to stay in the processor's cache.
 _PIECE_BYTES = 512 << 10
-
 _LF, _CR, _SPACE, _TAB = 10, 13, 32, 9
 _ONE = np.uint64(1)
 _TOP = np.uint64(63)
-
 Words = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
 
@@ -405,3 +403,34 @@ def _odd_so_far(words: Words, carry: bool) -> Words:
     flip[1:] = parity[:-1] ^ np.uint64(carry)
     out ^= np.uint64(0) - flip
     return out
+
+
+def scanned(
+    data: bytes | pa.Buffer, dialect: CsvDialect, *, wary: bool = False
+) -> tuple[Longs, Longs, Longs, Scan]:
+    """Returns where records start in whole records, lines end, and text is loose.
+
+    The last item is the state at the end. The three arrays hold offsets, ascending.
+    """
+    scan = Scan(dialect, wary=wary)
+    marks: list[tuple[Longs, Longs, Longs]] = []
+    base = 0
+    for piece in pieces_of(pa.BufferReader(data)):
+        starts, lines = map(offsets, scan.advance(piece))
+        marks.append((starts + base, lines + base, scan.loose + base))
+        base += len(piece)
+    nothing = np.zeros(0, np.int64)
+    first, ends, loose = map(np.concatenate, zip((nothing,) * 3, *marks, strict=True))
+    return first, ends, loose, scan
+
+
+def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
+    """Returns the positions of the records with text behind a closing quote.
+
+    The parser would take that text for a part of the cell, and drop the quote.
+    """
+    quote = dialect.quote.encode()
+    if not quote or not (np.frombuffer(data, np.uint8) == ord(quote)).any():
+        return np.zeros(0, np.int64)
+    starts, _, loose, _ = scanned(data, dialect, wary=True)
+    return np.unique(np.searchsorted(starts, loose, side="right") - 1)
