@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from beam_pipeline.graph import drift_rule, run_facts
-from beam_pipeline.own_pipelines.given import Given
-from beam_pipeline.own_pipelines.parameters import raising_of_rows
+from beam_pipeline.own_pipelines.parameters import Given, raising_of_rows
 from beam_pipeline.own_pipelines.rows_schema import columns_of_rows, schema_of
 from beam_pipeline.planning.features import vocabularies_of
 from beam_pipeline.planning.like import SHARED, drift_notes

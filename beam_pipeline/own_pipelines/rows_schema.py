@@ -1,12 +1,19 @@
-"""The schema of the rows of a pipeline, by what their columns hold and what is said."""
+"""The schema of the rows of a pipeline: by their type, by values, by what is said."""
 
 import dataclasses
+import datetime
+import decimal
 import os
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from apache_beam.typehints import typehints
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_pipeline.own_pipelines.given import Earlier, Given
+from beam_pipeline.own_pipelines.parameters import Earlier, Given
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.feature_checks import check_named
 from beam_pipeline.planning.features import as_typed, declare
@@ -14,12 +21,30 @@ from beam_pipeline.planning.image_columns import items_of, with_images
 from beam_pipeline.planning.like import settle_schema
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import is_bytes, is_list
+from transforms.core.infer.columns import infer_typed
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError, bounded
 from transforms.rows.inferred import Declared, InferredColumn, infer
 from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle
 from transforms.storage.files import sizes_of
+
+# The Arrow types of classes and of what derives from them, the nearest class first.
+_TYPES: Mapping[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.date: pa.date32(),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+    decimal.Decimal: pa.decimal128(38, 9),
+    np.bool_: pa.bool_(),
+    np.integer: pa.int64(),
+    np.floating: pa.float64(),
+}
 
 
 def schema_of(
@@ -272,11 +297,11 @@ def columns_of_rows(
             )
         named = {"label": spec.label_column, "group_column": spec.group_column}
         check_named(named, columns)
-        declared = _of_found(declared, columns)
+        declared = _said_of_columns(declared, columns)
     return infer(counted.tally, label=spec.label_column, declared=declared)
 
 
-def _of_found(
+def _said_of_columns(
     declared: Mapping[str, Declared], columns: Collection[str]
 ) -> dict[str, Declared]:
     """Returns what is said of columns that rows have; `declare` refuses others.
@@ -290,3 +315,58 @@ def _of_found(
         if any(parent in columns for parent in parents):
             out[name] = said
     return out
+
+
+def types_of_rows(kind: Any) -> dict[str, Declared]:
+    """Returns what is given of columns by the element type of rows.
+
+    Types that it leaves open, `Any` or a union, are inferred.
+    """
+    if isinstance(kind, type):
+        kind = RowTypeConstraint.from_user_type(kind)
+    if not isinstance(kind, RowTypeConstraint):
+        return {}
+    out: dict[str, Declared] = {}
+    for name, hint in kind._fields:
+        out |= _types_of_hint(name, hint)
+    return out
+
+
+def _types_of_hint(name: str, hint: Any) -> dict[str, Declared]:
+    """Returns what is given by the hint of a column's type, or those of its fields."""
+    hint = convert_to_beam_type(hint)
+    inner = types_of_rows(_without_none(hint))
+    if inner:
+        return {f"{name}/{key}": said for key, said in inner.items()}
+    kind = _arrow_type(hint)
+    if kind is None:
+        return {}
+    feature, _ = infer_typed({name: pa.nulls(0, kind)})[name]
+    # What bytes and texts are, images or paths of them, their values say.
+    is_open = feature.kind in (Kind.BYTES, Kind.TEXT, Kind.TIMESTAMP)
+    return {name: Declared(None if is_open else feature.kind, kind)}
+
+
+def _without_none(hint: Any) -> Any:
+    """Returns T of a hint T | None; None for a union of several types."""
+    if not isinstance(hint, typehints.UnionConstraint):
+        return hint
+    rest = [member for member in hint.union_types if member is not type(None)]
+    return rest[0] if len(rest) == 1 else None
+
+
+def _arrow_type(hint: Any) -> pa.DataType | None:
+    """Returns the Arrow type that is given by a hint; None where it is left open."""
+    hint = _without_none(hint)
+    if isinstance(hint, type):
+        kinds = (kind for base, kind in _TYPES.items() if issubclass(hint, base))
+        return next(kinds, None)
+    items: Collection[Any] = ()
+    if isinstance(hint, typehints.TupleConstraint):
+        items = {*hint.tuple_types}
+    elif isinstance(hint, typehints.SequenceTypeConstraint) and not isinstance(
+        hint, typehints.SetTypeConstraint | typehints.FrozenSetTypeConstraint
+    ):
+        items = [hint.inner_type]
+    inner = [_arrow_type(item) for item in items]
+    return pa.list_(inner[0]) if len(inner) == 1 and inner[0] is not None else None

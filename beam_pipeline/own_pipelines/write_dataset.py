@@ -20,10 +20,10 @@ from apache_beam.options.pipeline_options import StandardOptions
 from beam_pipeline.engines.checks import check_seen
 from beam_pipeline.graph import place_and_write, views_made_once
 from beam_pipeline.own_pipelines.engine_workers import workers_of
-from beam_pipeline.own_pipelines.given import given_of, types_of_rows
-from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
+from beam_pipeline.own_pipelines.parameters import given_of, raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadAccounts
 from beam_pipeline.own_pipelines.rows_plan import plan_bundles, without_rows
+from beam_pipeline.own_pipelines.rows_schema import types_of_rows
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.version import deciding_versions
 from transforms.core.manifest import Manifest

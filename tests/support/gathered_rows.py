@@ -9,8 +9,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.own_pipelines.given import types_of_rows
 from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
+from beam_pipeline.own_pipelines.rows_schema import types_of_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading
