@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from beam_pipeline.commands.progress import shown_reading
-from beam_pipeline.copies.chosen_rows import SubsetRequest, read_keys
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.publication import Made
-from beam_pipeline.copies.subset import make_subset
+from beam_pipeline.copies.subset import SubsetRequest, make_subset, read_keys
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
 from beam_pipeline.terminal import count_text, print_line, print_next, print_splits
 from transforms.errors import UsageError

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
-from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.example.messages import replaced_ids
 from transforms.core.files import ShardName
@@ -15,11 +15,15 @@ from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.writer import TFRecordWriter
-from transforms.errors import DamageError, SpecError
+from transforms.errors import (
+    DamageError,
+    SpecError,
+)
 from transforms.storage.files import storage
 from transforms.work.store import Store
 
 _STEP_BYTES = 1 << 20
+Mask = npt.NDArray[np.bool_]
 Ids = Mapping[int, int]
 """Class id -> the new one, of those that change."""
 
