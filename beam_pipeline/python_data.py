@@ -41,7 +41,7 @@ from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_
 from transforms.core.rows.natural_arrays import arrow_of
 from transforms.core.rows.python_kinds import OddValueError, converter_of
 from transforms.errors import EncodingError, InputError, SourceError, bounded
-from transforms.rows.row_batches import Waiting, column_of, values_of
+from transforms.rows.row_batches import column_of, values_of
 from transforms.rows.row_types import (
     A_ROW,
     check_name,
@@ -50,6 +50,7 @@ from transforms.rows.row_types import (
     part_names,
     with_text_keys,
 )
+from transforms.rows.spool import Waiting
 
 # Of single rows that become a batch.
 _WAITING_BYTES = 32 << 20

@@ -45,7 +45,7 @@ from transforms.errors import (
 from transforms.publishing import target
 from transforms.publishing.parts import Model
 from transforms.rows.inferred import Declared
-from transforms.rows.tables import RowRule
+from transforms.rows.typed_rows import RowRule
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import SplitIds, read_split_ids

@@ -19,9 +19,9 @@ from transforms.core.placing.splitting import SplitSource, usual_order
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import Segment
 from transforms.publishing.shared_run import Seen, SharedRun
-from transforms.rows.tables import RowRule
-from transforms.rows.tally import SpooledBundle, merge_tallies
-from transforms.rows.typed_rows import SpooledTypes
+from transforms.rows.spool import SpooledBundle
+from transforms.rows.tally import merge_tallies
+from transforms.rows.typed_rows import RowRule, SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
 from transforms.work.split_tables import assignments_table, write_table

@@ -25,8 +25,8 @@ from transforms.core.infer.columns import infer_typed
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError, bounded
 from transforms.rows.inferred import Declared, InferredColumn, infer
-from transforms.rows.tables import RowRule
-from transforms.rows.tally import SpooledBundle
+from transforms.rows.spool import SpooledBundle
+from transforms.rows.typed_rows import RowRule
 from transforms.storage.files import sizes_of
 
 # The Arrow types of classes and of what derives from them, the nearest class first.

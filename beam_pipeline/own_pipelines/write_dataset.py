@@ -33,7 +33,7 @@ from transforms.errors import CommitError, SpecError
 from transforms.publishing import target
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
-from transforms.rows.tally import SpooledBundle
+from transforms.rows.spool import SpooledBundle
 from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.read import AdmitRows, SpoolRows

@@ -24,8 +24,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.core.segment import Segment, in_source_order
 from transforms.core.vocabulary import load_classes
 from transforms.publishing.shared_run import Seen
-from transforms.rows.spool import Spool
-from transforms.rows.tally import SpooledBundle
+from transforms.rows.spool import Spool, SpooledBundle
 from transforms.rows.typed_rows import read_piece
 from transforms.shards.shard_job import load_segments
 from transforms.stages.job_plan import JobPlan

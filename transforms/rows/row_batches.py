@@ -1,4 +1,4 @@
-"""Rows of Python values to Arrow batches in which each column has one type.
+"""Rows, of Python values or in Arrow, to batches in which each column has one type.
 
 Rows arrive in bundles that no two runs cut alike, so nothing here may depend on which
 rows meet: a batch says what its values are, and never makes them something else.
@@ -6,28 +6,31 @@ rows meet: a batch says what its values are, and never makes them something else
     {"id": 7, "name": "a"}, {"id": 8}         -> one batch, int64 and string
     {"id": 7}, {"id": "seven"}                -> two batches, int64 and string
     {"id": 7}, {"id": 7.5}                    -> one batch of float64
+    struct<x: int32, name: large_string> s    -> int64 s/x, string s/name
+    struct<bytes, path> of an image           -> stays
 
 Integers join floats where float64 holds each of them, except in columns that are to
-hold integers alone. An empty mapping is missing. Numbers have 64 bits.
+hold integers alone. An empty mapping is missing. Numbers, and those in lists, have 64
+bits; columns are in the order of their names. The metadata of a batch says which
+columns were mappings.
 """
 
 import functools
 import itertools
+import json
 import operator
-from collections.abc import (
-    Collection,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, rows_holding
 from transforms.core.json_text import MAX_NESTING
 from transforms.core.reasons import Reason
+from transforms.core.rows.column import python_value
+from transforms.core.rows.common_type import PYTHON, as_type, plain_type
 from transforms.core.rows.natural_arrays import arrow_of, of_one_type
 from transforms.core.rows.python_kinds import (
     OddValueError,
@@ -36,78 +39,32 @@ from transforms.core.rows.python_kinds import (
     plain_values,
     shown,
 )
+from transforms.core.rows.typed_cells import is_image_struct
 from transforms.errors import EncodingError, bounded
-from transforms.rows.row_types import Row, check_name, converter
-from transforms.rows.tables import NO_COLUMNS, UnusableValueError, flat
+from transforms.formats.columnar.arrow_types import flat_columns
+from transforms.rows.row_types import Row, check_name, check_names, converter
 
 _NESTED = frozenset(["array", "list", "mapping"])
 MOST_CELLS = 1 << 22
 """Rows times columns of a batch: a missing value takes the room of a number."""
-MOST_WAITING = 4096
-"""Elements become Arrow together: at most so many."""
-# Of small elements one of so many is weighed: each would cost as much as to convert it.
-# An odd number: of elements that are small and large by turns both are weighed.
-_MOST_LIKE_ONE = 61
-# Of a text beside its characters: half of what Python takes, for batches of fewer rows
-# of thousands of texts would take longer.
-_TEXT_BYTES = 24
-# A list may hold itself: deeper ones are not looked into.
-_WEIGHED_LEVELS = 4
+# In the metadata of a batch: the columns that were mappings, as JSON.
+_MAPPINGS = b"mappings"
+NO_COLUMNS = (
+    "Every row must have a column at least; found one without any. Leave it out."
+)
+_IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-class Waiting(list[Any]):
-    """Elements that wait until there are enough to be worked on together.
+class UnusableValueError(EncodingError):
+    """A row holds a value that no feature does.
 
-    Whoever appends one asks `is_enough` once there are `next_look`: no call for each.
+    Attributes:
+      reason: why the row is to be rejected.
     """
 
-    __slots__ = ("_bytes", "_most_bytes", "_size", "_weighed", "next_look")
-
-    def __init__(self, most_bytes: int) -> None:
-        """Starts without any; they may take about this much memory."""
-        super().__init__()
-        self._most_bytes = most_bytes
-        self._start()
-
-    def _start(self) -> None:
-        self._bytes = self._weighed = self._size = self.next_look = 0
-
-    def is_enough(self) -> bool:
-        """Returns whether there are enough.
-
-        Of those between two that are weighed, half count as the one and half as the
-        other: small ones with a few large ones among them must not all count as small.
-        """
-        count, size = len(self), _weight(self[-1])
-        before = self._size if self._weighed else size
-        self._bytes += (count - self._weighed) * (before + size) // 2
-        self._weighed, self._size = count, size
-        like_it = self._most_bytes // _MOST_LIKE_ONE // max(size, 1)
-        like_it = min(like_it | 1, _MOST_LIKE_ONE)
-        self.next_look = min(count + like_it, MOST_WAITING)
-        return count >= MOST_WAITING or self._bytes >= self._most_bytes
-
-    def take(self) -> list[Any]:
-        """Returns the elements, and waits for others."""
-        elements = self[:]
-        self.clear()
-        self._start()
-        return elements
-
-
-def _weight(value: Any, level: int = 0) -> int:
-    """Returns about how much memory a value takes; of a list, by its first item."""
-    if isinstance(value, Mapping) and level < _WEIGHED_LEVELS:
-        return sum(_weight(item, level + 1) for item in value.values())
-    if isinstance(value, tuple | list) and value and level < _WEIGHED_LEVELS:
-        return len(value) * _weight(value[0], level + 1)
-    if hasattr(value, "nbytes"):
-        return int(value.nbytes)
-    if type(value).__module__.startswith("PIL."):
-        return 4 * int(value.width) * int(value.height)
-    if isinstance(value, str | bytes | bytearray):
-        return len(value) + _TEXT_BYTES
-    return 8
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def batches_of(
@@ -345,3 +302,130 @@ def _unusable(row: Row, name: str, *, is_image: bool) -> UnusableValueError:
         ),
         Reason.OUT_OF_RANGE if is_wide else Reason.WRONG_TYPE,
     )
+
+
+def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows that are in Arrow already, in plain types.
+
+    Raises:
+      EncodingError: two columns have one name, or one has none.
+    """
+    names = rows.schema.names
+    if not names:
+        raise EncodingError(NO_COLUMNS)
+    check_names(names)
+    for name, column in zip(names, rows.columns, strict=True):
+        _check_column(name, column)
+    return flat(dict(zip(names, rows.columns, strict=True)))
+
+
+def _check_column(name: str, column: pa.Array) -> None:
+    """Raises UnusableValueError for values that are not what Arrow says of them."""
+    if _holds_unions(column.type):
+        raise UnusableValueError(
+            f"Every value of a row must be one that a feature can hold; {name!r} is "
+            f"of {str(column.type)[:80]}. Convert it before it is written.",
+            Reason.WRONG_TYPE,
+        )
+    if pa.types.is_primitive(column.type):
+        return
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise UnusableValueError(
+            bounded(
+                f"Every value must be one of its Arrow type, and text in UTF-8; "
+                f"{name!r} holds something else: {error}. Convert it before it is "
+                f"written."
+            ),
+            Reason.INVALID_ENCODING,
+        ) from error
+
+
+def _holds_unions(kind: pa.DataType) -> bool:
+    """Whether values, or what is in them, may be of one type or another."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    if pa.types.is_union(kind):
+        return True
+    return any(_holds_unions(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Returns columns without structs, of plain types, by the order of their names."""
+    whole = {name: _image_struct(column) for name, column in columns.items()}
+    flat = flat_columns(pa.RecordBatch.from_pydict(whole))
+    if len(flat) < len(columns):
+        # A struct's field may have the name that another column has.
+        raise EncodingError(
+            f"Every feature must have a name of its own; the fields of structs take "
+            f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
+            f"Rename one."
+        )
+    out = {}
+    for name in sorted(flat):
+        column = flat[name]
+        if name not in columns and is_list(column.type):
+            # A key that all mappings of a list lack is missing, whatever rows have it.
+            bare = pc.and_(
+                pc.greater(pc.list_value_length(column), 0), column.is_valid()
+            )
+            bare = pc.and_not(bare, pa.array(rows_holding(column)))
+            column = pc.if_else(bare, pa.scalar(None, column.type), column)
+        out[name] = as_type(column, _wide_type(plain_type(column.type, PYTHON)))
+    rows = pa.RecordBatch.from_pydict(out)
+    if all(name in flat for name in columns):
+        return rows
+    parents = [p for name, array in whole.items() for p in _parents(name, array)]
+    return rows.replace_schema_metadata({_MAPPINGS: json.dumps(sorted(parents))})
+
+
+def _parents(name: str, column: pa.Array) -> list[str]:
+    """Returns the names that are of mappings in a column, and not of values."""
+    kinds = [] if column.null_count == len(column) else [(name, column.type)]
+    out = []
+    while kinds:
+        name, kind = kinds.pop()
+        while is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind) and not is_image_struct(kind):
+            out.append(name)
+            kinds += [(f"{name}/{field.name}", field.type) for field in kind]
+    return out
+
+
+def values_of_row(rows: pa.RecordBatch, index: int) -> dict[str, Any]:
+    """Returns the values of one row as Python objects."""
+    columns = zip(rows.schema.names, rows.columns, strict=True)
+    return {name: python_value(column[index]) for name, column in columns}
+
+
+def mappings_in(rows: pa.RecordBatch) -> frozenset[str]:
+    """Returns the columns of a batch that were mappings, as it has their values."""
+    said = (rows.schema.metadata or {}).get(_MAPPINGS)
+    return frozenset(json.loads(said) if said else ())
+
+
+def _image_struct(column: pa.Array) -> pa.Array:
+    """Returns images as Hugging Face stores them in one type, whatever is missing.
+
+    A struct without fields is missing in all rows.
+    """
+    if pa.types.is_struct(column.type) and not column.type.num_fields:
+        return pa.nulls(len(column))
+    if pa.types.is_struct(column.type) and is_image_struct(column.type):
+        return as_type(column, _IMAGE_STRUCT)
+    return column
+
+
+def _wide_type(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of 64 bits for numbers, also in lists; others as they are."""
+    if pa.types.is_integer(kind):
+        return pa.uint64() if kind == pa.uint64() else pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_wide_type(kind.value_type), kind.list_size)
+    return pa.list_(_wide_type(kind.value_type)) if is_list(kind) else kind

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
+from transforms.core.model import Fact, RejectLog
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason, Rejection
@@ -23,20 +24,16 @@ from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, Segment, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded
-from transforms.rows.row_batches import MOST_CELLS, Waiting, batches_of
-from transforms.rows.row_types import as_mapping, refuse, values_as_json
-from transforms.rows.tables import (
-    Bools,
-    RowRule,
+from transforms.rows.row_batches import (
+    MOST_CELLS,
     UnusableValueError,
-    identified,
+    batches_of,
     mappings_in,
-    unplaced,
     values_of_row,
 )
-from transforms.rows.tables import table_batch as batch_of_table
+from transforms.rows.row_batches import table_batch as batch_of_table
+from transforms.rows.row_types import as_mapping, refuse, values_as_json
 from transforms.rows.tally import (
-    SpooledBundle,
     Tally,
     count_values,
     file_sizes,
@@ -44,6 +41,7 @@ from transforms.rows.tally import (
     new_classes,
     row_sizes,
 )
+from transforms.rows.typed_rows import Bools, RowRule, identified, unplaced
 
 # Elements that wait to become Arrow together.
 _BATCH_BYTES = 1 << 22
@@ -52,6 +50,49 @@ _FAULTS = (EncodingError, ExampleError, OddValueError, pa.ArrowException)
 _SHOWN_CHARS = 80
 STAGE = "gather"
 """Of rejections."""
+MOST_WAITING = 4096
+"""Elements become Arrow together: at most so many."""
+# Of small elements one of so many is weighed: each would cost as much as to convert it.
+# An odd number: of elements that are small and large by turns both are weighed.
+_MOST_LIKE_ONE = 61
+# Of a text beside its characters: half of what Python takes, for batches of fewer rows
+# of thousands of texts would take longer.
+_TEXT_BYTES = 24
+# A list may hold itself: deeper ones are not looked into.
+_WEIGHED_LEVELS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpooledBundle(Fact):
+    """What one bundle of rows leaves: one element, so that attempts cannot mix.
+
+    Attributes:
+      word: of the attempt that has spooled it: drawn anew for each.
+      pieces: the rows, as `spooled_piece` stores them.
+      tally: what their values are.
+      sizes: split -> about how many bytes its rows take.
+      refused: how many rows are in no piece, and not in the tally.
+      refusal: what is wrong with one of those, the first in the order of the texts.
+      rejects: why they are in none, each by itself.
+    """
+
+    word: str
+    pieces: tuple[Segment, ...]
+    tally: Tally
+    sizes: Mapping[str, int]
+    refused: int = 0
+    refusal: str = ""
+    rejects: RejectLog | None = None
+
+    @property
+    def received(self) -> int:
+        """How many rows came."""
+        return self.tally.rows + self.refused
+
+    def without_rows(self) -> "SpooledBundle":
+        """Returns what the plan needs: no row, and no rejection."""
+        pieces = tuple(dataclasses.replace(p, payload=b"") for p in self.pieces)
+        return dataclasses.replace(self, pieces=pieces, rejects=None)
 
 
 class Spool:
@@ -341,3 +382,58 @@ def _no_split_fault(keys: pa.StringArray, place: int) -> Fault:
         Reason.BAD_SPLIT,
         f"key {keys[place].as_py()!r} has no split in the table of ids",
     )
+
+
+class Waiting(list[Any]):
+    """Elements that wait until there are enough to be worked on together.
+
+    Whoever appends one asks `is_enough` once there are `next_look`: no call for each.
+    """
+
+    __slots__ = ("_bytes", "_most_bytes", "_size", "_weighed", "next_look")
+
+    def __init__(self, most_bytes: int) -> None:
+        """Starts without any; they may take about this much memory."""
+        super().__init__()
+        self._most_bytes = most_bytes
+        self._start()
+
+    def _start(self) -> None:
+        self._bytes = self._weighed = self._size = self.next_look = 0
+
+    def is_enough(self) -> bool:
+        """Returns whether there are enough.
+
+        Of those between two that are weighed, half count as the one and half as the
+        other: small ones with a few large ones among them must not all count as small.
+        """
+        count, size = len(self), _weight(self[-1])
+        before = self._size if self._weighed else size
+        self._bytes += (count - self._weighed) * (before + size) // 2
+        self._weighed, self._size = count, size
+        like_it = self._most_bytes // _MOST_LIKE_ONE // max(size, 1)
+        like_it = min(like_it | 1, _MOST_LIKE_ONE)
+        self.next_look = min(count + like_it, MOST_WAITING)
+        return count >= MOST_WAITING or self._bytes >= self._most_bytes
+
+    def take(self) -> list[Any]:
+        """Returns the elements, and waits for others."""
+        elements = self[:]
+        self.clear()
+        self._start()
+        return elements
+
+
+def _weight(value: Any, level: int = 0) -> int:
+    """Returns about how much memory a value takes; of a list, by its first item."""
+    if isinstance(value, Mapping) and level < _WEIGHED_LEVELS:
+        return sum(_weight(item, level + 1) for item in value.values())
+    if isinstance(value, tuple | list) and value and level < _WEIGHED_LEVELS:
+        return len(value) * _weight(value[0], level + 1)
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if type(value).__module__.startswith("PIL."):
+        return 4 * int(value.width) * int(value.height)
+    if isinstance(value, str | bytes | bytearray):
+        return len(value) + _TEXT_BYTES
+    return 8

@@ -31,16 +31,14 @@ from transforms.core.infer.evidence import (
     is_named_like_images,
     starts_as_image,
 )
-from transforms.core.model import Fact, RejectLog
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT, python_value
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import conform
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.segment import Segment
 from transforms.core.statistics import wider
 from transforms.formats.file_names import IMAGE_SUFFIXES
-from transforms.rows.tables import RowRule
+from transforms.rows.typed_rows import RowRule
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # Behind the suffix of a path in a store: how the store is reached.
@@ -392,36 +390,3 @@ def _paths(
         for path in column.fill_null("").to_pylist()
     ]
     return rows_of, paths
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SpooledBundle(Fact):
-    """What one bundle of rows leaves: one element, so that attempts cannot mix.
-
-    Attributes:
-      word: of the attempt that has spooled it: drawn anew for each.
-      pieces: the rows, as `spooled_piece` stores them.
-      tally: what their values are.
-      sizes: split -> about how many bytes its rows take.
-      refused: how many rows are in no piece, and not in the tally.
-      refusal: what is wrong with one of those, the first in the order of the texts.
-      rejects: why they are in none, each by itself.
-    """
-
-    word: str
-    pieces: tuple[Segment, ...]
-    tally: Tally
-    sizes: Mapping[str, int]
-    refused: int = 0
-    refusal: str = ""
-    rejects: RejectLog | None = None
-
-    @property
-    def received(self) -> int:
-        """How many rows came."""
-        return self.tally.rows + self.refused
-
-    def without_rows(self) -> "SpooledBundle":
-        """Returns what the plan needs: no row, and no rejection."""
-        pieces = tuple(dataclasses.replace(p, payload=b"") for p in self.pieces)
-        return dataclasses.replace(self, pieces=pieces, rejects=None)

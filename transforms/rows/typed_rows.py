@@ -1,7 +1,10 @@
-"""The rows of a spooled piece under the schema that the rows of all pieces decide."""
+"""The rows of a spooled piece under the schema that the rows of all pieces decide.
+
+Rows of a pipeline come in no order: a key, or all that a row holds, says where it goes.
+"""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,19 +12,58 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
-from transforms.core.model import Block, Reading
-from transforms.core.placing.hashes import order_hashes
+from transforms.core.model import Batch, Block, Reading
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.hashes import UInt64s, order_hashes
+from transforms.core.placing.splitting import (
+    Assignments,
+    SplitRule,
+    SplitSource,
+    is_split_name,
+)
 from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.rows.column import Misfit, blamed_of, fault
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import conform
 from transforms.core.rows.natural_arrays import arrow_of
-from transforms.core.schema import Kind, Schema
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import NO_RECORD, Segment, open_piece
+from transforms.rows.row_batches import values_of_row
 from transforms.rows.row_types import refuse, values_as_json
-from transforms.rows.tables import RowRule, identified, values_of_row
 
 Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowRule:
+    """What rows are known by, and how they fall into splits.
+
+    Attributes:
+      split: the rule of splits; by shares, by a column, or one split.
+      split_column, key_column, group_column: that say a row's split, its identity, and
+        what shares a split with it; empty for none.
+      images: columns that are declared to be of images; their arrays are pixels.
+      texts: columns that hold no images, whatever their names and values look like.
+      images_root: folder that paths of images are relative to.
+      integers: columns that are declared to be of integers or class names, in which
+        no float is one.
+      scalars: columns that are declared, or the label, so that no mapping fits them.
+      table: gives the splits of keys, for a split by a table of ids.
+      labels: gives labels whose class names are known, for those that are new.
+    """
+
+    split: SplitRule
+    split_column: str = ""
+    key_column: str = ""
+    group_column: str = ""
+    images: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    images_root: str = ""
+    integers: frozenset[str] = frozenset()
+    scalars: frozenset[str] = frozenset()
+    table: Callable[[], Assignments | None] | None = None
+    labels: Callable[[], Sequence[tuple[Feature, frozenset[str]]]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,3 +272,80 @@ def _reject_misfit(
         known_by=names[place],
         stage="write",
     )
+
+
+def identified(
+    rows: pa.RecordBatch, rule: RowRule, contents: UInt64s | None = None
+) -> Batch:
+    """Returns n rows with what they are known by, as stages that place rows need it.
+
+    The column that says the split is not among the rows of the batch.
+
+    Args:
+      rows: n rows with a key and a split, where the rule names columns for them.
+      rule: of the job.
+      contents: n hashes of what rows without keys hold, where they are there already.
+    """
+    kept = rows.select([n for n in rows.schema.names if n != rule.split_column])
+    keys = _texts(rows, rule.key_column)
+    if keys is None and contents is None:
+        contents = content_hashes(kept, kept.schema.names, images=True)
+    return Batch(
+        Block("", 0, 0),
+        kept,
+        np.zeros(rows.num_rows, np.int64),
+        splits=(
+            _texts(rows, rule.split_column)
+            if rule.split.source is SplitSource.COLUMN
+            else None
+        ),
+        keys=keys,
+        groups=_texts(rows, rule.group_column),
+        contents=contents,
+    )
+
+
+def unplaced(
+    rows: pa.RecordBatch, rule: RowRule
+) -> Iterable[tuple[str, Reason, Bools]]:
+    """Yields (column, reason, which rows) of what may be wrong with rows' places."""
+    if rule.key_column:
+        missing, strange = _unfit(rows, rule.key_column)
+        yield rule.key_column, Reason.MISSING_VALUE, missing
+        yield rule.key_column, Reason.WRONG_TYPE, strange
+    if rule.group_column:
+        yield rule.group_column, Reason.WRONG_TYPE, _unfit(rows, rule.group_column)[1]
+    if rule.split.source is SplitSource.COLUMN:
+        missing, strange = _unfit(rows, rule.split_column)
+        bad = missing | strange
+        if not bad.any():
+            texts = rows.column(rule.split_column).cast(pa.string())
+            unnamed = [x for x in texts.unique().to_pylist() if not is_split_name(x)]
+            bad = numpy_mask(pc.is_in(texts, pa.array(unnamed, pa.string())))
+        yield rule.split_column, Reason.BAD_SPLIT, bad
+
+
+def _unfit(rows: pa.RecordBatch, name: str) -> tuple[Bools, Bools]:
+    """Returns which of n rows have nothing in a column, and which no text or integer.
+
+    NaN is nothing.
+    """
+    if name not in rows.schema.names:
+        return np.ones(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
+    column = rows.column(name)
+    filled = rows_holding(column)
+    if pa.types.is_floating(column.type):
+        filled &= ~numpy_mask(pc.is_nan(column).fill_null(True))
+    if pa.types.is_integer(column.type) or pa.types.is_string(column.type):
+        return ~filled, np.zeros(rows.num_rows, bool)
+    return ~filled, filled
+
+
+def _texts(rows: pa.RecordBatch, name: str) -> pa.StringArray | None:
+    """Returns a column of texts or integers as text."""
+    if not name:
+        return None
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.string())
+    column = rows.column(name)
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())

@@ -12,8 +12,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from transforms.codec.examples import decode_rows, decode_table, encode_rows
 from transforms.codec.typed import Coding, SchemaLike, coding_of, encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
-from transforms.rows.row_batches import MOST_WAITING, Waiting
 from transforms.rows.row_types import A_ROW, as_mapping, check_row_type, how_to_map
+from transforms.rows.spool import MOST_WAITING, Waiting
 
 # Elements of a bundle that are encoded or decoded together take about this much memory.
 _BATCH_BYTES = 32 << 20

@@ -30,9 +30,8 @@ from transforms.core.segment import Segment
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.publishing.shared_run import SharedRun
-from transforms.rows.spool import Spool
-from transforms.rows.tables import RowRule
-from transforms.rows.tally import SpooledBundle
+from transforms.rows.spool import Spool, SpooledBundle
+from transforms.rows.typed_rows import RowRule
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.storage.files import sizes_of
 from transforms.storage.paths import Access

@@ -27,7 +27,7 @@ from transforms.core import segment
 from transforms.core.placing import hashes
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.hashes import hash_texts
-from transforms.rows import row_batches, spool, tables
+from transforms.rows import row_batches, spool, typed_rows
 from transforms.shards import shard_job
 
 Folder = pathlib.Path
@@ -266,7 +266,7 @@ def test_collisions(
     ) -> npt.NDArray[np.uint64]:
         return content_hashes(rows, names, images=images) % np.uint64(values)
 
-    monkeypatch.setattr(tables, "content_hashes", few)
+    monkeypatch.setattr(typed_rows, "content_hashes", few)
     rows = [
         {
             **row,

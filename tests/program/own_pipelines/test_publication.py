@@ -37,8 +37,7 @@ from transforms.errors import (
 )
 from transforms.publishing import local
 from transforms.publishing.shared_run import SharedRun
-from transforms.rows.spool import Spool
-from transforms.rows.tally import SpooledBundle
+from transforms.rows.spool import Spool, SpooledBundle
 from transforms.shards import write_shard
 from transforms.shards.write_shard import ShardGroup
 from transforms.stages.job_plan import JobPlan

@@ -7,8 +7,9 @@ import pytest
 
 from transforms.core.segment import CONTENT_COLUMN, PLACE_COLUMNS
 from transforms.errors import EncodingError
-from transforms.rows.row_batches import MOST_WAITING, Waiting, batches_of
+from transforms.rows.row_batches import batches_of
 from transforms.rows.row_types import values_as_json
+from transforms.rows.spool import MOST_WAITING, Waiting
 
 
 class Point(NamedTuple):
