@@ -1,6 +1,6 @@
 """A dataset as one HTML file.
 
-    dataset -> sample -> histograms, pictures, equal images -> page.html.jinja
+    dataset -> sample -> counts, histograms, pictures, equal images -> page.html.jinja
 
 Jinja2 is imported by `build` alone.
 """

@@ -1,4 +1,4 @@
-"""Build the page: read the sample, gather the sections, fill in the template.
+"""Build the page: read the sample, count classes, gather sections, fill the template.
 
 A feature of numbers or times has a histogram; of lists all values are counted. The
 classes of labels have tables of their own. Histograms and bars are SVG, whose numbers
@@ -9,29 +9,27 @@ import dataclasses
 import functools
 import html
 import importlib.resources
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jinja2
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.open_dataset import open_dataset
 from beam_pipeline.page.pictures import (
+    NUMBERS,
+    ROWS_A_SHARD,
     Picture,
     PictureClass,
+    Sample,
+    ends_of,
     equal_images,
     picture_reader,
     pictures,
-)
-from beam_pipeline.page.sample import (
-    NUMBERS,
-    ROWS_A_SHARD,
-    Sample,
-    class_counts,
-    image_of,
-    object_counts,
     sample_split,
 )
 from beam_pipeline.terminal import (
@@ -45,7 +43,7 @@ from beam_pipeline.terminal import (
 )
 from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.errors import first_few
 from transforms.publishing.earlier_rejects import find_rejects
 
@@ -53,6 +51,8 @@ _COLOURS = 6
 _MOST_MISSING = 12
 # More features than this are not listed.
 _MOST_CHARTS = 500
+# Classes that are listed.
+_MOST_BARS = 60
 
 _WIDTH, _HEIGHT = 320, 88
 _BINS = 32
@@ -78,6 +78,118 @@ class Chart:
     odd: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class SampledClasses:
+    """The classes of a label, counted in the manifest or in a sample.
+
+    Attributes:
+      facts: of the label.
+      names: of the classes, in the order of their ids.
+      counts: of each split, of each class: records, or of lists values.
+      sampled: whether only the sampled records were counted.
+    """
+
+    facts: FeatureFacts
+    names: Sequence[str]
+    counts: Mapping[str, Sequence[int]]
+    sampled: bool = False
+
+    @property
+    def by_value(self) -> Mapping[Any, str]:
+        """The names of the classes by the values that records hold for them."""
+        match self.facts.feature.kind:
+            case Kind.LABEL:
+                return dict(enumerate(self.names))
+            case Kind.TEXT:
+                return {name: name for name in self.names}
+        return {int(name): name for name in self.names}
+
+    @functools.cached_property
+    def totals(self) -> list[int]:
+        """Of each class, over all splits."""
+        return [sum(counts) for counts in zip(*self.counts.values(), strict=True)]
+
+    @functools.cached_property
+    def shown(self) -> list[int]:
+        """The numbers of the classes that are listed, the largest first."""
+        totals = self.totals
+        return sorted(ends_of(totals, _MOST_BARS), key=lambda n: (-totals[n], n))
+
+    def imbalance(self, split: str) -> float | None:
+        """Returns largest / smallest class of a split, of those that it has."""
+        there = [count for count in self.counts[split] if count]
+        return max(there) / min(there) if len(there) > 1 else None
+
+    def missing(self, split: str) -> list[str]:
+        """Returns the classes that other splits have, and not this one with records."""
+        if not any(self.counts[split]):
+            return []
+        both = zip(self.names, self.counts[split], self.totals, strict=True)
+        return [name for name, count, total in both if total and not count]
+
+
+def class_counts(manifest: Manifest) -> list[SampledClasses]:
+    """Returns the classes of each label in the manifest; none of them are sampled."""
+    tables = []
+    for facts in manifest.features:
+        name = facts.feature.name
+        counted = {s.name: s.classes.get(name, {}) for s in manifest.splits}
+        has_counts = any(name in split.classes for split in manifest.splits)
+        if has_counts and not facts.feature.internal:
+            values = {value for each in counted.values() for value in each}
+            is_label = facts.feature.kind is Kind.LABEL
+            names = [*facts.classes] if is_label else sorted(values, key=int)
+            tables.append(_table_of_classes(facts, names, counted))
+    return sorted(tables, key=lambda each: not each.facts.feature.is_label)
+
+
+def _table_of_classes(
+    facts: FeatureFacts,
+    names: Sequence[str],
+    counted: Mapping[str, Mapping[str, int]],
+    sampled: bool = False,
+) -> SampledClasses:
+    """Returns the classes of a label by split; `sampled`: not of all records."""
+    counts = {s: [some.get(n, 0) for n in names] for s, some in counted.items()}
+    return SampledClasses(facts, names, counts, sampled)
+
+
+def object_counts(
+    manifest: Manifest, columns: Mapping[str, Mapping[str, pa.Array]]
+) -> list[SampledClasses]:
+    """Returns the sampled classes of boxes; none where there are no boxes.
+
+    The manifest does not count them. They are beside the boxes, under the names of
+    TensorFlow's Object Detection API: `image/object/bbox`, `image/object/class/text`.
+
+    Args:
+      manifest: of the dataset.
+      columns: of each split the sampled ones, by feature.
+    """
+    features = {facts.feature.name: facts for facts in manifest.features}
+    for name, facts in features.items():
+        named = features.get(f"{name.removesuffix('bbox')}class/text")
+        if facts.feature.kind is not Kind.BOX or named is None:
+            continue
+        if named.feature.kind in (Kind.TEXT, Kind.INT64):
+            label = named.feature.name
+            counted = {s: counts_of(some[label]) for s, some in columns.items()}
+            names = sorted(set().union(*counted.values()))
+            return (
+                [_table_of_classes(named, names, counted, sampled=True)]
+                if names
+                else []
+            )
+    return []
+
+
+def counts_of(column: pa.Array) -> dict[str, int]:
+    """Returns how often each sampled value occurs, by its text; of lists, each item."""
+    counts = pc.value_counts(values_and_rows(column)[0].drop_null())
+    texts = pc.cast(counts.field("values"), pa.string()).to_pylist()
+    return dict(zip(texts, counts.field("counts").to_pylist(), strict=True))
+
+
 def build_page(dataset: Dataset) -> str:
     """Returns the page of a dataset: HTML but for its first line.
 
@@ -93,18 +205,22 @@ def build_page(dataset: Dataset) -> str:
     """
     manifest = dataset.manifest
     opened = open_dataset(dataset.directory)
-    samples = [sample_split(opened, manifest, entry) for entry in manifest.splits]
+    image = image_of(manifest)
+    shards = sum(len(split.shards) for split in manifest.splits)
+    samples = [sample_split(opened, s, image, shards) for s in manifest.splits]
     counts = class_counts(manifest) or object_counts(
         manifest, {entry.split: entry.columns for entry in samples if len(entry)}
     )
-    image = image_of(manifest)
     gallery: list[PictureClass] = []
     equal: list[list[Picture]] = []
     equal_count = 0
     if image is not None:
         of_label = counts[0] if counts else None
-        read = picture_reader(opened, image, of_label)
-        gallery = pictures(read, of_label, samples)
+        classes = of_label.by_value if of_label else {}
+        label = of_label.facts.feature.name if of_label else ""
+        read = picture_reader(opened, image, label, classes)
+        totals = of_label.totals if of_label else [sum(map(len, samples))]
+        gallery = pictures(read, samples, label, classes, totals)
         equal, equal_count = equal_images(read, samples)
     has_rejects = any("reject" in file.file for file in manifest.files)
     facts = {
@@ -122,6 +238,13 @@ def build_page(dataset: Dataset) -> str:
         "gallery": gallery,
     }
     return _template().render(**facts)
+
+
+def image_of(manifest: Manifest) -> Feature | None:
+    """Returns the image that is sampled: the first that records have; None for none."""
+    features = [f.feature for f in manifest.features if not f.feature.internal]
+    images = (f for f in features if f.kind is Kind.IMAGE and not f.is_list)
+    return next(images, None)
 
 
 def _first_names(names: Sequence[str]) -> str:

@@ -1,7 +1,11 @@
-"""The pictures of the page: of each class and split, and images that are equal.
+"""The sample of the page and its pictures: of each class and split, and equal images.
 
-All are WebP of one quality, at most `SIDE` pixels wide and high. They show the pixels
-as stored, without the orientation of EXIF, as readers decode them.
+The sample is the first records of each shard. Records are in the order of a hash,
+unless the dataset was written without shuffling; so it is a uniform one. Images are not
+kept: of each, a fingerprint.
+
+All pictures are WebP of one quality, at most `SIDE` pixels wide and high. They show the
+pixels as stored, without the orientation of EXIF, as readers decode them.
 """
 
 import base64
@@ -21,13 +25,18 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw
 
 from beam_pipeline.datasets.open_dataset import OpenDataset, names_files
-from beam_pipeline.page.sample import Sample, SampledClasses, ends_of
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.resize import MAX_PIXELS
+from transforms.core.manifest import SplitFacts
 from transforms.core.placing.hashes import splitmix64
-from transforms.core.placing.leakage import find_shared
+from transforms.core.placing.leakage import find_shared, fingerprint_image
 from transforms.core.schema import Feature, Kind
 
+ROWS_A_SHARD = 20_000
+NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP, Kind.BOOL)
+# Of all shards together: one second of reading from a disk or two.
+_BYTES = 1 << 30
+_ROWS_TOGETHER = 4_096
 # Photographs take some 3 kB of the page each, so all together below 4 MB.
 MOST_THUMBNAILS = 1_200
 SIDE = 96
@@ -54,6 +63,95 @@ _UNDECODABLE = (
 )
 
 Longs = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """The sampled records of a split.
+
+    Attributes:
+      split: its name.
+      columns: of features of numbers, labels and texts.
+      positions: of the records in the split, ascending.
+      fingerprints: of the image of each record; 0 for none. Empty where records have
+        no image.
+    """
+
+    split: str
+    columns: Mapping[str, pa.Array]
+    positions: Longs
+    fingerprints: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def sample_split(
+    dataset: OpenDataset, split: SplitFacts, image: Feature | None, shards: int
+) -> Sample:
+    """Reads the first records of each shard of a split; `shards` are those of all.
+
+    Raises:
+      TFRecordError: a record is damaged.
+      ExampleError: it does not hold what a feature must.
+      OSError: a shard cannot be read.
+    """
+    features = dataset.features
+    counted = (*NUMBERS, Kind.LABEL, Kind.TEXT)
+    names = [name for name, feature in features.items() if feature.kind in counted]
+    kept: dict[str, list[pa.Array]] = {name: [] for name in names}
+    if image is not None:
+        names.append(image.name)
+    # Where nothing is counted, one feature is read for the records' checksums.
+    view = dataset[split.name].select(names or [*features][:1])
+    prints = [np.empty(0, np.uint64)]
+    positions = [np.empty(0, np.int64)]
+    for start, stop in _ranges(split, shards):
+        positions.append(np.arange(start, stop))
+        for batch in view[start:stop].batches(_ROWS_TOGETHER):
+            for name, column in zip(names, batch.columns, strict=False):
+                if name in kept:
+                    kept[name].append(column)
+                else:
+                    # A call for each image: its bytes are far more work.
+                    contents = (value.as_py() or b"" for value in column)
+                    hashes = map(fingerprint_image, contents)
+                    prints.append(np.fromiter(hashes, np.uint64, len(column)))
+    columns = {
+        name: pa.concat_arrays(parts) if parts else pa.array([], pa.null())
+        for name, parts in kept.items()
+    }
+    every, fingerprints = np.concatenate(positions), np.concatenate(prints)
+    return Sample(split.name, columns, every, fingerprints)
+
+
+def _ranges(split: SplitFacts, shards: int) -> Iterator[tuple[int, int]]:
+    """Yields the ranges of records that are sampled, one for each shard."""
+    budget = _BYTES // max(shards, 1)
+    start = 0
+    for shard in split.shards:
+        if shard.records:
+            mean = shard.payload_bytes // shard.records + 1
+            rows = min(shard.records, ROWS_A_SHARD, max(budget // mean, 1))
+            yield start, start + rows
+        start += shard.records
+
+
+def ends_of(totals: Sequence[int], most: int) -> list[int]:
+    """Returns which classes are shown: all, or the largest and the smallest.
+
+        >>> ends_of([5, 1, 9, 7, 3], 5), ends_of([5, 1, 9, 7, 3], 2)
+        ([0, 1, 2, 3, 4], [2, 1])
+
+    Args:
+      totals: of each class.
+      most: how many are shown.
+    """
+    if len(totals) <= most:
+        return [*range(len(totals))]
+    ranked = sorted(range(len(totals)), key=lambda n: (-totals[n], n))
+    half = most // 2
+    return ranked[: most - half] + (ranked[-half:] if half else [])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -223,12 +321,17 @@ Reader = Callable[[str, Sequence[int]], Iterator[Picture]]
 
 
 def picture_reader(
-    dataset: OpenDataset, image: Feature, counts: SampledClasses | None
+    dataset: OpenDataset, image: Feature, label: str, classes: Mapping[Any, str]
 ) -> Reader:
-    """Returns what reads pictures, with the classes of a label if records have one."""
+    """Returns what reads pictures, with their classes.
+
+    Args:
+      dataset: opened.
+      image: of the records.
+      label: the feature with the classes of a record; empty for none.
+      classes: value of that feature -> name of the class.
+    """
     features = dataset.features
-    label = counts.facts.feature.name if counts else ""
-    classes = dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
     boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
     name = next((n for n, f in features.items() if names_files(f)), "")
     masks = [n for n, f in features.items() if f.mask and f.derived_from == image.name]
@@ -259,24 +362,33 @@ def picture_reader(
 
 
 def pictures(
-    read: Reader, counts: SampledClasses | None, samples: Sequence[Sample]
+    read: Reader,
+    samples: Sequence[Sample],
+    label: str,
+    classes: Mapping[Any, str],
+    totals: Sequence[int],
 ) -> list[PictureClass]:
     """Returns the pictures of the classes that are shown, in the order of their ids.
 
     Errors are those of reading a row of the dataset.
+
+    Args:
+      read: from `picture_reader`.
+      samples: of the splits.
+      label, classes: see `picture_reader`.
+      totals: how many records of each class there are, or without a label of all.
     """
     shown, per_class = [0], _UNLABELLED_EACH
     names: list[str | None] = [None]
-    totals = [sum(map(len, samples))]
-    if counts is not None:
-        names, totals = [*counts.names], counts.totals
+    if label:
+        names = [*classes.values()]
         most, per_class = share_of_each(len(names), len(samples))
         shown = sorted(ends_of(totals, most))
     by_split: dict[str, dict[int, list[Picture]]] = {}
     for sample in samples:
-        rows, classes = _rows_of_classes(sample, counts)
-        some = np.isin(classes, np.array(shown, np.int64))
-        of_class = chosen(sample.fingerprints, rows[some], classes[some], per_class)
+        rows, numbers = _rows_of_classes(sample, label, [*classes])
+        some = np.isin(numbers, np.array(shown, np.int64))
+        of_class = chosen(sample.fingerprints, rows[some], numbers[some], per_class)
         every = np.unique(np.concatenate([rows[:0], *of_class.values()]))
         made = read(sample.split, sample.positions[every].tolist())
         by_row = dict(zip(every.tolist(), made, strict=True))
@@ -294,18 +406,17 @@ def pictures(
 
 
 def _rows_of_classes(
-    sample: Sample, counts: SampledClasses | None
+    sample: Sample, label: str, ids: Sequence[Any]
 ) -> tuple[Longs, Longs]:
     """Returns pairs of a row and the number of a class that it has."""
     every = np.arange(len(sample))
-    if counts is None:
+    if not label:
         return every, np.zeros(len(sample), np.int64)
-    column = sample.columns[counts.facts.feature.name]
+    column = sample.columns[label]
     if not len(column):
         return every, every
     column, parents = values_and_rows(column)
-    ids = pa.array(counts.ids, column.type)
-    numbers = pc.index_in(column, ids, skip_nulls=True)
+    numbers = pc.index_in(column, pa.array(ids, column.type), skip_nulls=True)
     valid = numbers.is_valid().to_numpy(zero_copy_only=False)
     classes = numbers.drop_null().cast(pa.int64()).to_numpy()
     pairs = np.unique(np.stack((parents[valid], classes)), axis=1)
