@@ -24,9 +24,8 @@ from typing import Any
 
 from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from beam_pipeline.own_pipelines.read_rows import ReadSource
-from beam_pipeline.planning.features import resolve
 from beam_pipeline.planning.like import Like, find_like
-from beam_pipeline.planning.request import check_name, name_of
+from beam_pipeline.planning.request import check_name, name_of, resolve
 from beam_pipeline.planning.splits import check_part, identity_of, rule_of
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.settings.options import SETTINGS

@@ -6,7 +6,6 @@ that feature's place under a new name, unless that one is declared as well. With
 """
 
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -155,31 +154,6 @@ def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
             f"The vocabulary {given!r} must be readable: {error.strerror}."
         ) from error
     return parse_names(data, path=given)
-
-
-def resolve(spec: Spec) -> Spec:
-    """Returns the job with the class names of its features read from their files.
-
-    Planning goes by the result: a file that changes meanwhile cannot give a plan that
-    contradicts itself.
-
-    Raises:
-      SpecError: a file cannot be read, or does not hold what it should.
-    """
-    # Several features may name one file.
-    names = functools.cache(class_names)
-
-    def read(given: Sequence[str] | str | None) -> list[str] | None:
-        # Only a text is hashed.
-        read_names = names(given) if isinstance(given, str) else given
-        return None if read_names is None else list(read_names)
-
-    features = {
-        name: said.model_copy(update={"vocabulary": read(said.vocabulary)})
-        for name, said in spec.features.items()
-    }
-    vocabulary = read(spec.vocabulary)
-    return spec.model_copy(update={"vocabulary": vocabulary, "features": features})
 
 
 def as_typed(feature: Feature) -> Feature:

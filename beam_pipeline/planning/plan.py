@@ -7,7 +7,7 @@ import itertools
 import os
 from typing import Any
 
-from beam_pipeline.planning.features import resolve, vocabularies_of
+from beam_pipeline.planning.features import vocabularies_of
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedInputs,
@@ -23,6 +23,7 @@ from beam_pipeline.planning.request import (
     digest_of,
     make_request,
     name_of,
+    resolve,
     with_named_images,
 )
 from beam_pipeline.planning.sizes import shards_of

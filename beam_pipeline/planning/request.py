@@ -6,17 +6,19 @@ the dataset; one that is made again over unchanged inputs is answered without re
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.inputs import Inputs, PlannedInputs, named_entry
 from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.settings.options import SETTINGS
@@ -26,7 +28,10 @@ from beam_pipeline.version import __version__
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.files import ShardName, folder_of_parts
 from transforms.core.manifest import Manifest
-from transforms.core.schema import Kind, Schema
+from transforms.core.schema import (
+    Kind,
+    Schema,
+)
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.storage.entries import FileEntry, Standing
@@ -346,3 +351,28 @@ def _as_name(base: str) -> str:
     """Returns a text as a dataset's name: `_` for what is no letter, digit, . or -."""
     base = unicodedata.normalize("NFC", base)
     return re.sub(r"[^\w.-]+", "_", base).strip("._-")
+
+
+def resolve(spec: Spec) -> Spec:
+    """Returns the job with the class names of its features read from their files.
+
+    Planning goes by the result: a file that changes meanwhile cannot give a plan that
+    contradicts itself.
+
+    Raises:
+      SpecError: a file cannot be read, or does not hold what it should.
+    """
+    # Several features may name one file.
+    names = functools.cache(class_names)
+
+    def read(given: Sequence[str] | str | None) -> list[str] | None:
+        # Only a text is hashed.
+        read_names = names(given) if isinstance(given, str) else given
+        return None if read_names is None else list(read_names)
+
+    features = {
+        name: said.model_copy(update={"vocabulary": read(said.vocabulary)})
+        for name, said in spec.features.items()
+    }
+    vocabulary = read(spec.vocabulary)
+    return spec.model_copy(update={"vocabulary": vocabulary, "features": features})
