@@ -24,9 +24,6 @@ def picture(form: str, size: tuple[int, int] = (9, 7), **options: object) -> byt
     return saved(image, form, **options)
 
 
-FRAMES = [Image.new("RGB", (4, 4), colour) for colour in ("red", "green")]
-
-
 Folder = pathlib.Path
 
 

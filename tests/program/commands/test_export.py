@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -157,19 +156,11 @@ def test_head_of_chosen_records(dataset: Folder, tmp_path: Folder) -> None:
     assert "one file" in run.err
 
 
-def test_json_of_inspect_and_verify(dataset: Folder, tmp_path: Folder) -> None:
-    """What programs ask for; damage ends `verify` with 1 all the same."""
+def test_json_of_inspect(dataset: Folder) -> None:
+    """What programs ask for is the manifest's dataset."""
     found = json.loads(command("inspect", dataset, "--json").out)
     manifest = json.loads((dataset / "manifest.json").read_text())
     assert found == manifest["dataset"]
-    found = json.loads(command("verify", dataset, "--json").out)
-    records = sum(split["records"] for split in manifest["dataset"]["splits"])
-    assert (found["sound"], found["records"], found["findings"]) == (True, records, [])
-    shutil.copytree(dataset, tmp_path / "copy")
-    (shard, *_) = sorted((tmp_path / "copy").glob("*.tfrecord-*"))
-    shard.unlink()
-    run = failed(1, "verify", tmp_path / "copy", "--json")
-    assert json.loads(run.out)["findings"][0]["kind"] == "missing"
 
 
 @pytest.mark.parametrize("what", ["export", "report"])

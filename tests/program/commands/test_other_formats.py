@@ -12,7 +12,6 @@ from tests.support.image_sources import write_images
 from tests.support.runs import command, convert, failed
 from tests.support.sources import write_csv
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 READERS = ("inspect", "head", "verify", "repair")
 

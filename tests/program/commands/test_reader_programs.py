@@ -31,14 +31,6 @@ def assigned(text: str, name: str) -> object:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_it_reads_the_training_split(tmp_path: Folder, reader: str) -> None:
-    """Wherever it is among the splits."""
-    write_dataset(tmp_path / "out", {"test": animals(2), "train": animals(7, 0, 8)})
-    text = program(reader, facts_of(tmp_path / "out"))
-    assert '"train"' in text or "animals-train.tfrecord" in text
-
-
 @pytest.mark.parametrize("reader", ["grain", "keras", "torch"])
 def test_missing_values_are_filled(tmp_path: Folder, reader: str) -> None:
     """With what no record holds; a list that may be missing is not read."""

@@ -17,7 +17,6 @@ from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv, write_files
 from transforms.core.tfrecord.reader import TFRecordReader
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 ALL = ("--max-reject-rate", "1", "--workers", "1")

@@ -35,7 +35,6 @@ from transforms.work.rejects import (
 )
 from transforms.work.store import Store
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 

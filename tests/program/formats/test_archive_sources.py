@@ -21,7 +21,6 @@ from transforms.errors import SourceError
 from transforms.formats.archive import archives
 from transforms.formats.archive.webdataset import key_and_column
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 

@@ -24,7 +24,6 @@ from tests.support.outputs import flip
 from transforms.errors import DamageError, SourceError, SpecError
 from transforms.formats.archive import tables
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 

@@ -18,7 +18,6 @@ from transforms.core.infer.evidence import NearKind
 from transforms.core.schema import Kind
 from transforms.publishing import target
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 

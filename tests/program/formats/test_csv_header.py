@@ -12,7 +12,6 @@ from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
 from transforms.errors import InputError
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 

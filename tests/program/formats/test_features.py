@@ -22,7 +22,6 @@ from tests.support.runs import command, convert, refused
 from transforms.errors import RaceError, UsageError
 from transforms.storage.folders import exclusive_lock
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 Row = dict[str, Any]
 

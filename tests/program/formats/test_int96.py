@@ -14,7 +14,6 @@ from transforms.formats.columnar import parquet
 from transforms.formats.columnar.parquet import ParquetReader
 from transforms.publishing import target
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 # Spark's and Impala's value for never, and values around the limits of nanoseconds.

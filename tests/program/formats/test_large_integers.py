@@ -19,7 +19,6 @@ from transforms.core.schema import InexactIntegers, Kind
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.json_lines import reader as json_reader
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 IDS = range(123_456_789, 123_457_789)

@@ -24,7 +24,6 @@ from transforms.core.reasons import Reason
 from transforms.errors import SourceError, SpecError
 from transforms.formats.json_lines.reader import JsonLinesReader
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 DEEPER = (MAX_NESTING + 1, 500, 5_000)

@@ -17,7 +17,6 @@ from transforms.core.schema import Kind
 from transforms.errors import SpecError
 from transforms.formats.raw_rows import with_nulls
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 
 VALUES = ["1.5", "-", "2.5", " ? ", "", "4"]

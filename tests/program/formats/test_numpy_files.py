@@ -19,7 +19,6 @@ from transforms.errors import SourceError
 from transforms.formats.columnar import numpy_files
 from transforms.formats.columnar.numpy_files import NumpyReader
 
-# The stages' own code: what is tested here is not up to Beam.
 RNG = np.random.default_rng(7)
 ARRAYS = {
     "i8": np.arange(-50, 50, dtype=np.int8),

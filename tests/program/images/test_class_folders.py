@@ -10,7 +10,6 @@ from tests.support.outputs import dataset, first_values
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 BOX = b"0 0.5 0.5 0.25 0.25\n"
 IMAGE = picture("JPEG")
@@ -21,7 +20,6 @@ ROBOFLOW = {
     for path, data in ((f"images/{n}.jpg", IMAGE), (f"labels/{n}.txt", BOX))
 }
 MASKS = {f"{folder}/{n}.jpg": IMAGE for folder in ("colour", "masks") for n in range(3)}
-CLASSES = {f"{folder}/{n}.jpg": IMAGE for folder in ("10", "9", "2") for n in range(3)}
 
 
 def source(root: Folder, name: str, files: dict[str, bytes]) -> Folder:
@@ -60,10 +58,3 @@ def test_parts_of_annotated_datasets(
         assert f"--format {said}" in message
     convert(path, tmp_path / "out", "--format", said)
     assert classes_of(tmp_path / "out") == classes
-
-
-@pytest.mark.parametrize("name", ["in", "in.zip"])
-def test_class_folders_of_numbers(name: str, tmp_path: Folder) -> None:
-    """Classes whose files have the same stems stay; 10 comes behind 9."""
-    convert(source(tmp_path, name, CLASSES), tmp_path / "out")
-    assert classes_of(tmp_path / "out") == ["2", "9", "10"]

@@ -17,7 +17,6 @@ from tests.support.image_sources import (
 from tests.support.outputs import account, dataset, records, rejects
 from tests.support.runs import convert, refused
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 Row = dict[str, Any]
 TOLERANT = ("--max-reject-rate", 1)

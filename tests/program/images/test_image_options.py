@@ -28,7 +28,6 @@ from tests.support.runs import command, convert, refused
 from transforms.core.schema import Kind
 from transforms.errors import SpecError
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 Row = dict[str, Any]
 PAIRS: list[Row] = [

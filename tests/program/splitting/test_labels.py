@@ -23,7 +23,6 @@ from tests.support.outputs import (
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_rows
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", 0.9)
 NAMES = ("서울/탑_01.JPG", "서울/탑_02.JPG", "부산/다리_01.JPG", "부산/다리_02.JPG")

@@ -17,7 +17,6 @@ from tests.support.segments import waiting
 from transforms.core.manifest import Manifest
 from transforms.errors import RejectLimitError
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 ANIMALS = ("cat", "dog", "goat")
 

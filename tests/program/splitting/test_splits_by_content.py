@@ -39,7 +39,6 @@ from transforms.formats.json_lines.reader import JsonLinesReader, learned
 from transforms.formats.table import InputFile
 from transforms.stages.stratify import hash_classes
 
-# The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 HALVES = "train=0.5,test=0.5"
 ROWS = 400
