@@ -18,11 +18,10 @@ from tests.support.format_sources import (
     marked,
     write_coco,
 )
-from tests.support.image_sources import write_images
 from tests.support.outputs import account, payloads, records, rejects, split_sizes
 from tests.support.runs import command, convert, refused
-from tests.support.sources import write_files, write_rows
-from tests.support.voc import annotate, thing
+from tests.support.sources import write_files
+from tests.support.voc import example
 
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", "1")
@@ -71,85 +70,30 @@ def test_boxes_move_with_their_images(tmp_path: Folder) -> None:
         assert np.allclose(np.multiply(sides, [width, height] * 2), seen, atol=1.6)
 
 
-THINGS = {
-    "2007_000001": ("dog", (8, 12, 24, 36)),
-    "2007_000002": ("고양이", (20, 4, 50, 14)),
-    "2007_000003": ("dog", (0, 0, 64, 48)),
-    "2007_000004": ("dog", (1, 1, 2, 2)),
-}
+def test_the_lists_of_voc_are_inputs(tmp_path: Folder) -> None:
+    """Another list of the images of a split is another job."""
+    root = example(tmp_path / "VOC2007")
+    lists = root / "ImageSets/Main/val.txt"
+    write_files(root, {"ImageSets/Main/val.txt": b"2007_02\n"})
+    before = job_digest(root, tmp_path / "out")
+    lists.write_text("2007_03\n")
+    assert job_digest(root, tmp_path / "out") != before
 
 
-def write_voc(root: Folder) -> None:
-    """Writes a tree as the devkit has it, with an object in each image."""
-    for stem, (name, box) in THINGS.items():
-        annotate(root, stem, thing(name, *box, pose="Left", difficult=1))
-    sets = {"train": "2007_000001\n2007_000003\n", "val": "2007_000002\n"}
-    lists = {f"ImageSets/Main/{name}.txt": text for name, text in sets.items()}
-    write_files(root, {name: text.encode() for name, text in lists.items()})
-
-
-def test_voc_with_its_image_sets(tmp_path: Folder) -> None:
-    """Splits are those of ImageSets, class ids count from 1 in sorted order."""
-    write_voc(tmp_path / "VOC2007")
-    out = tmp_path / "out"
-    convert(tmp_path / "VOC2007", out)
-    assert split_sizes(out) == {"train": 2, "validation": 1}
-    assert account(out)["skipped"] == {"not_selected": 1}
-    (row,) = records(out, "validation")
-    assert row[f"{OBJECT}/class/text"] == ["고양이".encode()]
-    assert row[f"{OBJECT}/class/label"] == [2]
-    assert row[f"{OBJECT}/view"] == [b"Left"]
-    assert "name: '고양이'" in (out / "label_map.pbtxt").read_text()
-    # The lists are among the inputs: another list is another job.
-    before = job_digest(tmp_path / "VOC2007", out)
-    lists = tmp_path / "VOC2007/ImageSets/Main/val.txt"
-    lists.write_text("2007_000004\n")
-    assert job_digest(tmp_path / "VOC2007", out) != before
-
-
-def bad_coco(root: Folder) -> Folder:
-    return write_coco(root, [*BOXES, (8, 8, 0, 16)])
-
-
-def bad_voc(root: Folder) -> Folder:
-    write_voc(root)
-    path = root / "Annotations/2007_000001.xml"
-    path.write_text(path.read_text("utf-8").replace("<xmax>24<", "<xmax>8<"), "utf-8")
-    return root
-
-
-def bad_rows(root: Folder) -> Folder:
-    write_images(root, ["a.png", "b.png"])
-    rows = [
-        ["TRAIN", name, "car", 0.1, 0.1, "", "", right, 0.2, "", ""]
-        for name, right in (("a.png", 0.1), ("b.png", 0.2))
-    ]
-    return write_rows(root / "m.csv", rows)
-
-
-@pytest.mark.parametrize(
-    ("write", "counts", "place", "rate"),
-    [
-        (bad_coco, (5, 1), "instances_val2017.json, row 4: annotation 4", "0.2"),
-        (bad_voc, (3, 1), "Annotations/2007_000001.xml: ", "0.34"),
-        (bad_rows, (2, 1), "m.csv, row 1, line 1: ", "0.5"),
-    ],
-)
-def test_too_many_bad_boxes_commit_nothing(
-    tmp_path: Folder, write: Any, counts: tuple[int, int], place: str, rate: str
-) -> None:
+def test_too_many_bad_boxes_commit_nothing(tmp_path: Folder) -> None:
     """Each time: the first box and the rate are named, the rejects are left beside."""
-    source, out = write(tmp_path / "in"), tmp_path / "out"
+    source = write_coco(tmp_path / "in", [*BOXES, (8, 8, 0, 16)])
+    out, rate = tmp_path / "out", "0.2"
     report = tmp_path / "report.json"
     for _ in range(2):
         message = refused(3, source, out, "--report-json", report)
         assert message.endswith(f"--max-reject-rate {rate}.\n")
         assert "bad_box: " in message
-        assert place in message
+        assert "instances_val2017.json, row 4: annotation 4" in message
         assert not out.exists()
         found = json.loads(report.read_text())
         boxes = found["parts"]["boxes"]
-        assert (boxes["read"], boxes["rejected"]) == counts
+        assert (boxes["read"], boxes["rejected"]) == (5, 1)
         (left,) = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
         assert json.loads(left)["part"] == "boxes"
     shown = command("rejects", out).out
