@@ -105,19 +105,6 @@ class TestRejects:
         assert "--max-reject-rate 0.015" in message
         assert "field_count: 3, as t.csv, row 200, line 201: row has 2" in message
 
-    @pytest.mark.parametrize("rate", ["0", "0.01"])
-    def test_an_explicit_rate_is_used_unchanged(
-        self, rate: str, tmp_path: Folder
-    ) -> None:
-        """By flag and spec alike, also where it is the usual one."""
-        source = write_csv(tmp_path / "t.csv", "n", [*range(40), "x"])
-        text = "features: {n: {kind: int64}}\n"
-        (tmp_path / "a.yaml").write_text(text)
-        (tmp_path / "b.yaml").write_text(f"{text}max_reject_rate: {rate}\n")
-        flag = ("--max-reject-rate", rate)
-        refused(3, source, tmp_path / "a", "--spec", tmp_path / "a.yaml", *flag)
-        refused(3, source, tmp_path / "b", "--spec", tmp_path / "b.yaml")
-
     def test_a_dataset_with_more_rejects_than_asked_for_is_not_up_to_date(
         self, tmp_path: Folder
     ) -> None:
