@@ -18,7 +18,7 @@ from tests.support.archive_sources import (
     write,
 )
 from transforms.errors import SourceError
-from transforms.formats.archive import archives
+from transforms.formats.archive import row_archives
 from transforms.formats.archive.webdataset import key_and_column
 
 Folder = pathlib.Path
@@ -238,7 +238,7 @@ def test_blocks_hold_every_row_once(
     name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the archive is cut, in its order; a limit takes the first."""
-    monkeypatch.setattr(archives, "_MAX_BLOCK_ROWS", 7)
+    monkeypatch.setattr(row_archives, "_MAX_BLOCK_ROWS", 7)
     members = [(f"c{i % 3}/{i}.png", png(i)) for i in range(50)]
     column, wanted = "filename", [path for path, _ in members]
     if name.startswith("samples"):
@@ -257,7 +257,7 @@ def test_skipped_members_beside_full_blocks(
     name: str, count: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come with the first block's rows: the next block has its own beginning."""
-    monkeypatch.setattr(archives, "_MAX_BLOCK_ROWS", 4)
+    monkeypatch.setattr(row_archives, "_MAX_BLOCK_ROWS", 4)
     members = [(f"a/{i}.png", png(i)) for i in range(count)]
     if name.startswith("samples"):
         members = shard(0, count)

@@ -22,7 +22,7 @@ from tests.support.archive_sources import (
 )
 from tests.support.outputs import flip
 from transforms.errors import DamageError, SourceError, SpecError
-from transforms.formats.archive import tables
+from transforms.formats.archive import reader as archive_reader
 
 Folder = pathlib.Path
 
@@ -106,8 +106,8 @@ def test_small_tables_together_are_what_each_is(
     """Rows, their order, positions and rejects are those of members read one by one."""
     members = _messy_tables(60)
     source = write(tmp_path / name, sorted(members) if order == "sorted" else members)
-    monkeypatch.setattr(tables, "_RUN_MEMBERS", 25)
-    monkeypatch.setattr(tables, "_HELD_MEMBERS", 7)
+    monkeypatch.setattr(archive_reader, "_RUN_MEMBERS", 25)
+    monkeypatch.setattr(archive_reader, "_HELD_MEMBERS", 7)
 
     def read() -> tuple[int, list[str], list[str], Any]:
         planned = plan(source, tmp_path, features={"height": {"kind": "int64"}})
@@ -134,7 +134,7 @@ def test_small_tables_together_are_what_each_is(
         return len(blocks), sorted(map(repr, rows)), sorted(map(repr, bad)), skipped
 
     count, *together = read()
-    monkeypatch.setattr(tables, "_FEWEST_MEMBERS", 1000)
+    monkeypatch.setattr(archive_reader, "_FEWEST_MEMBERS", 1000)
     alone, *apart = read()
     assert together == apart
     assert len(together[1]) > 10

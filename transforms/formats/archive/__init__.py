@@ -1,7 +1,7 @@
 """Zip and tar files, read safely: images, tables, WebDataset samples in them.
 
-members.py        what is known of a member, and what is refused
-zip.py tar.py     the members of one kind of archive
-archives.py       those of any archive, and rows of them
-reader.py         what an archive holds: images, webdataset.py or tables.py
+members.py               what is known of a member, and what is refused
+archives.py tar.py       the members of a zip, of a tar, of any archive
+row_archives.py          rows of members; images.  webdataset.py: samples
+reader.py                what an archive holds; tables
 """

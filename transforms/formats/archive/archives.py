@@ -1,48 +1,66 @@
-"""The members of an archive: zip, and tar with or without compression, by content.
+"""The members of an archive: zip here, tar in `tar`, with or without compression.
 
-Memory is bounded by one member's content; where members are read in turn, also by their
-names, which have to differ. Nothing here writes content to disk. What concerns one
-member is a value, its fault; what casts doubt on the rest of the archive is an
-error that names the member before it.
+The kind of an archive is told by its content. Memory is bounded by one member's
+content; where members are read in turn, also by their names, which have to differ.
+Nothing here writes content to disk. What concerns one member is a value, its fault;
+what casts doubt on the rest of the archive is an error that names the member before it.
 
-`Archives` is what all readers share; in a `RowArchive` a member, or a run of members
-with one key, is a row.
+    local header   50 4b 03 04  version(2) flags(2) method(2) time(4) crc32(4)
+                   packed(4) size(4) len(2) extra len(2)  name  extra  data
+
+The central directory of a zip says which members there are, the local headers must
+agree with it, and no two entries may share a byte: else readers disagree on what an
+archive holds (or a small one unpacks to petabytes). The data of a member must end where
+both say, and size and CRC-32 must be right. Source: PKWARE's APPNOTE.TXT 6.3.10.
 """
 
-import abc
-import array
-import collections
 import contextlib
 import dataclasses
 import functools
+import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, ClassVar, Literal, NamedTuple
+import operator
+import os
+import stat
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, BinaryIO, Literal, NamedTuple
 
 from transforms.core.image.resize import MAX_BYTES
-from transforms.core.model import Block
-from transforms.core.reasons import Reason, Skipped
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.members import (
+    ARCHIVE_SUFFIXES,
     Item,
     Limits,
     Member,
     MemberError,
     MemberList,
     checked,
+    name_and_fault,
     refusal,
     shown_name,
 )
 from transforms.formats.archive.tar import BLOCK_BYTES, Tar, is_header, is_packed
-from transforms.formats.archive.zip import zip_chunks, zip_members
-from transforms.formats.raw_rows import RawRows
-from transforms.formats.table import InputFile, SourceFile, TableReader
+from transforms.formats.table import InputFile, SourceFile
+from transforms.storage.entries import stamp_of
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()
-# A block of an archive that can be read at any place, and a piece of any block.
-_MAX_BLOCK_ROWS = 4096
-_PIECE_BYTES = 16 << 20
+_LOCAL = struct.Struct("<4s5H3I2H")
+_LOCAL_MAGIC, _END_MAGIC, _END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
+_MAX32 = 0xFFFFFFFF
+_STEP_BYTES, _INPUT_BYTES = 1 << 20, 1 << 16
+# Bits of an entry's flags.
+_ENCRYPTED = 1 | 1 << 6 | 1 << 13
+_UTF8 = 1 << 11
+# The bit of a header whose sizes and checksum are behind the data.
+_SIZES_FOLLOW = 1 << 3
+_STORED, _DEFLATED, _AES = 0, 8, 99
+_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
 
 
 class Archive:
@@ -202,214 +220,228 @@ def _listing(archives: Archives, file: SourceFile) -> MemberList:
         return archive.listing()
 
 
-class Row(NamedTuple):
-    """The members of a row, listed or read.
+def zip_members(file: BinaryIO, path: str, limits: Limits) -> Iterator[Member]:
+    """Yields the members in the order of the central directory.
 
-    Attributes:
-      number: of the row in its archive.
-      key: what its members share.
-      is_repeated: whether an earlier row has the same key.
-      members: as they are listed.
-      items: the same as they were read; empty before.
+    Args:
+      file: can be sought.
+      path: for messages.
+      limits: of members.
+
+    Raises:
+      DamageError: the directory is damaged, or entries overlap.
     """
-
-    number: int
-    key: str
-    is_repeated: bool
-    members: Sequence[Member]
-    items: Sequence[Item] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all members."""
-        return sum(member.size for member in self.members)
-
-
-class RowList:
-    """The rows of an archive, made from its members as they are looked at."""
-
-    def __init__(self, members: MemberList, reader: "type[RowArchive]") -> None:
-        """Takes the members of an archive, those of no row among them."""
-        # Where the members of each row begin, and where the last one's end.
-        self._starts = array.array("q")
-        self._repeated: set[int] = set()
-        self._key_of = reader.key_of
-        count, key = 0, None
-        seen: set[str] = set()
-
-        def belongs(member: Member) -> bool:
-            nonlocal count, key
-            if reader.skip_reason(member) is not None:
-                return False
-            own = reader.key_of(member)
-            if own != key or not own:
-                if own and own in seen:
-                    self._repeated.add(len(self._starts))
-                key = own
-                seen.add(key)
-                self._starts.append(count)
-            count += 1
-            return True
-
-        self._members = members.select(belongs)
-        self._starts.append(count)
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def between(self, start: int, stop: int) -> Iterator[Row]:
-        """Yields the rows from one number up to another."""
-        begin = self._starts[start]
-        members = iter(self._members[begin : self._starts[stop]])
-        for number in range(start, stop):
-            count = self._starts[number + 1] - self._starts[number]
-            own = [*itertools.islice(members, count)]
-            key = self._key_of(own[0])
-            yield Row(number, key, number in self._repeated, own)
-
-    def __iter__(self) -> Iterator[Row]:
-        for start in range(0, len(self), _MAX_BLOCK_ROWS):
-            yield from self.between(start, min(start + _MAX_BLOCK_ROWS, len(self)))
+    try:
+        # Names are decoded here: latin-1 keeps their bytes.
+        archive = zipfile.ZipFile(file, metadata_encoding="latin-1")
+        file.seek(-_END_BYTES - len(archive.comment), io.SEEK_END)
+        ends = file.read(len(_END_MAGIC)) == _END_MAGIC
+    except (
+        *(zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, OSError),
+        *(ValueError, IndexError, struct.error),
+    ) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise _damaged_directory(path, str(error)) from error
+    if not ends:
+        raise _damaged_directory(path, "other bytes follow its end")
+    infos = archive.filelist
+    _check_apart(infos, archive.start_dir, path)
+    # As they become members, the entries are let go of: each takes half a kilobyte.
+    archive.NameToInfo.clear()
+    infos.reverse()
+    for index in range(len(infos)):
+        member = _member(infos.pop(), index, limits)
+        if member is not None:
+            yield member
 
 
-# Of what `_listing` keeps.
-@functools.lru_cache(maxsize=2)
-def _rows_in(members: MemberList, reader: "type[RowArchive]") -> RowList:
-    """Returns the rows that the members of a listing form, remembered with it."""
-    return RowList(members, reader)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RowArchive(Archives, TableReader):
-    """Reads archives in which a member, or a run of members with one key, is a row.
-
-    Archives that can be read at any place fall into blocks. The others are one block
-    each: to find its middle, all before it would have to be unpacked again.
-
-    Attributes:
-      is_numbered: whether rows are known by their number, not by a name of their own.
-    """
-
-    is_numbered: ClassVar[bool] = False
-
-    @staticmethod
-    @abc.abstractmethod
-    def skip_reason(member: Member) -> Skipped | None:
-        """Returns why a member is in no row; None if it is in one."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def key_of(member: Member) -> str:
-        """Returns what the members of one row share; empty for a row by itself."""
-
-    @abc.abstractmethod
-    def raw(self, rows: Sequence[Row], block: Block, columns: Sequence[str]) -> RawRows:
-        """Returns a piece of rows as raw columns."""
-
-    def listed_rows(self, file: SourceFile) -> RowList:
-        """Returns the rows of an archive, those that cannot be read among them."""
-        return _rows_in(self.listing(file), type(self))
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields runs of rows; `start` and `stop` count those of the archive."""
-        rows = self.listed_rows(file)
-        count = len(rows) if limit_rows is None else min(len(rows), limit_rows)
-        first = size = before = 0
-
-        def block(stop: int) -> Block:
-            first_row = first if self.is_numbered else 0
-            return file.block(
-                first, stop, rows=stop - first, before=before, first_row=first_row
+def _check_apart(infos: list[zipfile.ZipInfo], end: int, path: str) -> None:
+    """Raises DamageError where two entries share bytes, or one the directory."""
+    ordered = sorted(infos, key=operator.attrgetter("header_offset"))
+    starts = (info.header_offset for info in ordered[1:])
+    for info, start in zip(ordered, itertools.chain(starts, [end]), strict=False):
+        size = _LOCAL.size + len(_raw_name(info)) + info.compress_size
+        if not 0 <= info.header_offset <= start - size:
+            raise DamageError(
+                f"{path}: members of a zip must not overlap, nor its central "
+                f"directory; member {infos.index(info) + 1}, "
+                f"{shown_name(info.filename)}, does: the archive is damaged or a bomb. "
+                f"Fetch or write it again."
             )
 
-        cut = not self.listing(file).is_sequential
-        for stop, row in enumerate(itertools.islice(rows, count if cut else 1), 1):
-            if stop - 1 == first:
-                before = min(row.members[0].offset, file.size)
-            size += row.size
-            is_full = size >= block_bytes or stop - first == _MAX_BLOCK_ROWS
-            if cut and stop < count and is_full:
-                yield block(stop)
-                first, size = stop, 0
-        yield block(count)
 
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the rows of a block, piece by piece."""
-        skipped = collections.Counter[str]()
-        piece: list[Row] = []
-        start, size = block.start, 0
-        with self.opened(file) as archive:
+def _damaged_directory(path: str, found: str) -> DamageError:
+    """Returns the error of a zip that does not end with a list of its members."""
+    return DamageError(
+        f"{path}: a zip must end with its central directory, which names every "
+        f"member; {found}: it is cut off or damaged. Fetch or write it again."
+    )
 
-            def given() -> RawRows:
-                done = archive.packed_bytes * (start - block.start)
-                part = dataclasses.replace(
-                    block,
-                    start=start,
-                    stop=start + len(piece),
-                    first_row=start if self.is_numbered else 0,
-                    rows=len(piece),
-                    position=block.position + done // max(block.rows, 1),
-                )
-                return self.raw(piece, part, columns)
 
-            for row in self.rows_of(archive, file, block, skipped):
-                # A full piece waits for another row. What is skipped comes with the
-                # last piece, and one without rows would begin where the next block
-                # does.
-                if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
-                    yield given()
-                    start += len(piece)
-                    piece, size = [], 0
-                piece.append(row)
-                size += sum(len(data or b"") for _, data in row.items)
-        yield dataclasses.replace(given(), skipped=dict(skipped))
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    """Returns the bytes of a stored name, which `zipfile` has decoded."""
+    is_utf8 = info.flag_bits & _UTF8
+    return info.orig_filename.encode("utf-8" if is_utf8 else "latin-1")
 
-    def rows_of(
-        self,
-        archive: Archive,
-        file: SourceFile,
-        block: Block,
-        skipped: collections.Counter[str],
-    ) -> Iterator[Row]:
-        """Yields the rows of a block as they are read.
 
-        The members that the first block leaves out are counted in `skipped`.
-        """
-        # Listing a packed archive would unpack it a second time.
-        if archive.kind == "packed tar":
-            # The walk goes on past a limit, to find out whether the archive is whole.
-            walk = self._walked(archive, skipped)
-            yield from (row for row in walk if row.number < block.stop)
-            return
-        if not block.start:
-            reasons = map(self.skip_reason, self.listing(file))
-            skipped.update(str(reason) for reason in reasons if reason is not None)
-        for row in self.listed_rows(file).between(block.start, block.stop):
-            yield row._replace(items=[*map(archive.read, row.members)])
+def _member(info: zipfile.ZipInfo, index: int, limits: Limits) -> Member | None:
+    """Returns the member of an entry; None for a directory."""
+    raw = _raw_name(info)
+    # Many writers store UTF-8 and do not mark it. Code page 437, the standard's other
+    # choice, would turn any bytes into some text, and be right for hardly any today.
+    encoding = "utf-8" if info.flag_bits & _UTF8 else limits.name_encoding
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    is_folder = raw.endswith(b"/") or kind == stat.S_IFDIR
+    if is_folder and not info.file_size:
+        return None
+    name, fault = name_and_fault(raw, encoding)
+    fault = fault or _entry_fault(info, name, kind, is_folder, limits)
+    return Member(
+        number=index,
+        raw_name=raw,
+        name=name,
+        size=info.file_size,
+        offset=info.header_offset,
+        packed=info.compress_size,
+        method=info.compress_type,
+        flags=info.flag_bits,
+        crc32=info.CRC,
+        fault=fault,
+    )
 
-    def _walked(
-        self, archive: Archive, skipped: collections.Counter[str]
-    ) -> Iterator[Row]:
-        """Yields the rows of all members of an archive that are read in turn."""
 
-        def items() -> Iterator[Item]:
-            for member, read in archive.members():
-                if (reason := self.skip_reason(member)) is not None:
-                    skipped[str(reason)] += 1
-                else:
-                    yield read()
+def _entry_fault(
+    info: zipfile.ZipInfo, name: str, kind: int, is_folder: bool, limits: Limits
+) -> Fault | None:
+    """Returns why the entry, by the directory, is not to be read."""
+    if is_folder:
+        return refusal(Reason.DAMAGED_MEMBER, name, "is a folder with bytes")
+    if kind not in (0, stat.S_IFREG):
+        what = "a symbolic link" if kind == stat.S_IFLNK else "a device or pipe"
+        return refusal(Reason.NOT_A_FILE, name, f"is {what}")
+    if info.flag_bits & _ENCRYPTED or info.compress_type == _AES:
+        return refusal(Reason.ENCRYPTED, name, "is encrypted")
+    if info.compress_type not in (_STORED, _DEFLATED):
+        detail = _METHODS.get(info.compress_type, f"number {info.compress_type}")
+        return refusal(Reason.UNSUPPORTED_METHOD, name, f"has method {detail}")
+    if info.file_size > limits.max_member_bytes or limits.is_bomb(
+        info.file_size, info.compress_size
+    ):
+        detail = f"unpacks from {info.compress_size} to {info.file_size} bytes"
+        return refusal(Reason.TOO_LARGE, name, detail)
+    return None
 
-        seen: set[str] = set()
-        groups = itertools.groupby(
-            items(), lambda item: self.key_of(item.member) or item.member.number
+
+def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
+    """Yields the content of a member; its end is reached only if all is right.
+
+    Raises:
+      MemberError: sizes, checksum or the local header are wrong.
+    """
+    crc32, left = 0, member.size
+    try:
+        for data in _unpacked(member.method, _stored(file, member)):
+            left -= len(data)
+            if left < 0:
+                raise MemberError(f"it holds more than the stated {member.size} bytes")
+            crc32 = zlib.crc32(data, crc32)
+            yield data
+    except (zlib.error, EOFError) as error:
+        raise MemberError(f"its data are damaged ({error})") from error
+    if left:
+        raise MemberError(f"it holds {left} bytes less than the stated {member.size}")
+    if crc32 != member.crc32:
+        raise MemberError(f"its CRC-32 is {crc32:08x}, not {member.crc32:08x}")
+
+
+def _stored(file: BinaryIO, member: Member) -> Iterator[bytes]:
+    """Yields the bytes of a member as they are stored; others may use the file too."""
+    offset = _data_start(file, member)
+    stop = offset + member.packed
+    while offset < stop:
+        file.seek(offset)
+        data = file.read(min(stop - offset, _INPUT_BYTES))
+        if not data:
+            raise EOFError("they are cut off")
+        offset += len(data)
+        yield data
+
+
+def _unpacked(method: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the content of a member; a packed stream must end where its bytes do."""
+    if method == _STORED:
+        yield from pieces
+        return
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    pending = b""
+    while not unpacker.eof:
+        pending = pending or next(pieces, b"")
+        data = unpacker.decompress(pending, _STEP_BYTES)
+        if not (data or pending or unpacker.eof):
+            raise EOFError("the packed stream ends early")
+        pending = unpacker.unconsumed_tail
+        yield data
+    if unpacker.unused_data or next(pieces, b""):
+        raise EOFError("the packed stream is followed by other bytes")
+
+
+def _data_start(file: BinaryIO, member: Member) -> int:
+    """Returns where the data begin, once the local header agrees with the entry."""
+    file.seek(member.offset)
+    head = file.read(_LOCAL.size)
+    if len(head) < _LOCAL.size or not head.startswith(_LOCAL_MAGIC):
+        raise MemberError("there is no header where the directory says")
+    _, _, flags, method, _, _, *stated, name_length, extra_length = _LOCAL.unpack(head)
+    name = file.read(name_length)
+    same = name == member.raw_name and method == member.method
+    same &= not (flags ^ member.flags) & _ENCRYPTED
+    if not flags & _SIZES_FOLLOW:
+        expected = (member.crc32, member.packed, member.size)
+        same &= all(a in (b, _MAX32) for a, b in zip(stated, expected, strict=True))
+    if not same:
+        raise MemberError(
+            "its own header has another name, method, size or CRC-32 than the directory"
         )
-        for number, (key, group) in enumerate(groups):
-            own = [*group]
-            name = key if isinstance(key, str) else ""
-            repeated = bool(name) and name in seen
-            seen.add(name)
-            yield Row(number, name, repeated, [i.member for i in own], own)
+    return member.offset + _LOCAL.size + name_length + extra_length
+
+
+def stem_of(origin: str) -> str:
+    """Returns the path of an archive without its suffix, `.tar.gz` included."""
+    ends = [suffix for suffix in ARCHIVE_SUFFIXES if origin.lower().endswith(suffix)]
+    return origin[: len(origin) - max(map(len, ends), default=0)]
+
+
+class TableMember(NamedTuple):
+    """A member, to be held as a file in memory.
+
+    Attributes:
+      origin: of its rows.
+      size: bytes.
+      chunks: its content; can be read once.
+      position: bytes of input before its rows.
+    """
+
+    origin: str
+    size: int
+    chunks: Iterable[bytes]
+    position: int
+
+
+@contextlib.contextmanager
+def in_memory(table: TableMember) -> Iterator[InputFile]:
+    """Holds an anonymous file in memory that can be opened by a path."""
+    with contextlib.ExitStack() as stack:
+        file: IO[bytes]
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("member", os.MFD_CLOEXEC)
+            file = stack.enter_context(open(descriptor, "wb"))
+            path = f"/proc/self/fd/{descriptor}"
+        else:
+            # Systems without memfd get a temporary file, removed after use.
+            file = stack.enter_context(tempfile.NamedTemporaryFile())
+            path = file.name
+        file.writelines(table.chunks)
+        file.flush()
+        size, stamp = file.tell(), stamp_of(file)
+        yield InputFile(table.origin, path, size, table.position, True, stamp=stamp)

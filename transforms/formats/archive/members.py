@@ -335,3 +335,26 @@ class MemberList:
         # Made in this process: no pickle comes from a file.
         columns: list[Any] = pickle.loads(pa.decompress(packed, size, "zstd"))
         return [*map(Member, *columns)]
+
+
+class Row(NamedTuple):
+    """The members of a row, listed or read.
+
+    Attributes:
+      number: of the row in its archive.
+      key: what its members share.
+      is_repeated: whether an earlier row has the same key.
+      members: as they are listed.
+      items: the same as they were read; empty before.
+    """
+
+    number: int
+    key: str
+    is_repeated: bool
+    members: Sequence[Member]
+    items: Sequence[Item] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all members."""
+        return sum(member.size for member in self.members)

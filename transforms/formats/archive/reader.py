@@ -1,21 +1,21 @@
-"""Archives of rows: the members decide which reader is used. Images are read here.
+"""Archives of rows: the members decide which reader is used. Tables are read here.
 
     tar shards whose members come in samples, 0001.jpg and 0001.cls   WebDataset
     members that are images                                           ArchiveImages
-    members that are tables                                           ArchiveTables
+    members that are CSV, JSON lines, Parquet or Arrow files          ArchiveTables
 
-Images are arranged as `label/file` or `split/label/file`. The rule is that of folders
-of images (`transforms.formats.images`), over the members' names. A single archive is
-read like the folder that was packed. Of several, each counts as a folder with the
-archive's name, so that `train.zip` and `test.zip` are splits, and one archive per class
-gives the labels. Folders that all images share are dropped first.
+The reader of a table's own format reads each member from a file in memory. A member is
+one block, or a run of small ones in the order of their names is. A packed tar is one
+block as a whole, because its members cannot be reached one by one; the rows of small
+ones are joined where they come in the order of their names.
 
-Rows hold the images themselves, because a member of a packed archive can be read only
-on the way through it.
+A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
 
 import collections
+import contextlib
 import dataclasses
+import functools
 import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,46 +25,45 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.core.reasons import Fault, Reason, Rejection, Skipped
-from transforms.core.schema import Feature, Kind
-from transforms.errors import InputError, SpecError, bounded
-from transforms.formats.archive.archives import Archives, Row, RowArchive
+from transforms.core.reasons import Reason, Skipped
+from transforms.errors import DamageError, InputError, SpecError
+from transforms.formats.archive.archives import Archives, TableMember, in_memory
 from transforms.formats.archive.members import (
-    ARCHIVE_SUFFIXES,
-    Item,
     Member,
+    MemberList,
     is_litter,
     shown_name,
 )
-from transforms.formats.archive.tables import ArchiveTables
-from transforms.formats.archive.webdataset import WebDataset, key_and_column
+from transforms.formats.archive.row_archives import ArchiveImages
+from transforms.formats.archive.webdataset import (
+    WebDataset,
+    are_samples,
+)
 from transforms.formats.file_names import is_image_name
-from transforms.formats.images import list_images
-from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
+from transforms.formats.file_runs import file_notes
+from transforms.formats.raw_rows import RawRows, gathered, grouped
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
+    SMALL_BYTES,
     InputFile,
     Planned,
+    SourceFile,
     TableFormat,
     TableReader,
     TableSample,
 )
-from transforms.formats.tree_shape import SPLIT_WORDS, Surroundings, only_texts
-from transforms.storage.entries import FileEntry
-from transforms.storage.file_list import FileList, FileLister
 
 # Archives that are opened to decide what a source contains.
 _LOOKED_AT = 2
-_SAMPLE_ROWS = 512
-_SAMPLE_BYTES = 64 << 20
-_IMAGE, _LABEL, _SPLIT = "image", "label", "split"
-# What to do with an archive of another layout.
-_UNPACK = (
-    "Annotations, masks and tables of labels are read from folders: unpack it, and "
-    "convert the folder."
-)
-# Not `filename`: a column of that name is taken to say where images are.
-_NAME = "__name__"
+_BLOCK_BYTES = 16 << 20
+# Members of a block, and those of them that are held in memory together.
+_RUN_MEMBERS = 1024
+_HELD_MEMBERS = 256
+# Fewer members than these are no worse off each by itself.
+_FEWEST_MEMBERS = 16
+# A sample reads this many members, spread evenly: each is unpacked as a whole.
+_SAMPLE_MEMBERS = 8
+_Members = MemberList | list[Member]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class ArchiveReader(Archives, TableFormat):
             return itertools.chain.from_iterable(map(self._names, looked_at))
 
         told = (self.zip_encoding, self.max_image_bytes)
-        if all(_are_samples(file, self._names(file)) for file in looked_at):
+        if all(are_samples(file, self._names(file)) for file in looked_at):
             self._check_settings("WebDataset", ())
             return WebDataset(*told)
         if any(map(is_image_name, names())):
@@ -148,216 +147,262 @@ class ArchiveReader(Archives, TableFormat):
                 raise SpecError(f"{name} is not for {what}; leave it out.")
 
 
-def _are_samples(file: InputFile, names: Iterable[str]) -> bool:
-    """Whether this is a tar in which most members share a key with the next."""
-    if file.origin.lower().endswith(".zip"):
-        return False
-    count = shared = 0
-    key, are_tables = None, True
-    for name in names:
-        are_tables = are_tables and bool(table_format(name))
-        own, _ = key_and_column(name)
-        if own:
-            count += 1
-            shared += own == key
-            key = own
-    # At least two members a sample, on the average of those that have a key.
-    return not are_tables and bool(shared) and shared * 2 >= count - 1
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveImages(RowArchive):
-    """Archives of images.
+class ArchiveTables(Archives, TableReader):
+    """Archives of tables of one format.
 
     Attributes:
-      by_archive: whether members' paths begin with the name of their archive.
-      strip: how many leading folders all images share.
-      folders_said: whether folders are taken as classes whatever they are called.
-      split_column: the column that holds the next folder, where that is the split.
+      format: a key of `TABLE_FORMATS`.
+      inner: reads a member of that format.
+      gathers: whether small members are read together.
+      null_values, decimal, beside: those of `inner`, once it is planned.
     """
 
-    title: ClassVar[str] = "images in archives"
-    many_origins: ClassVar[bool] = True
-    origins_name_rows: ClassVar[bool] = True
+    title: ClassVar[str] = "tables in archives"
 
-    by_archive: bool = False
-    strip: int = 0
-    folders_said: bool = False
-    split_column: str = ""
+    format: str = dataclasses.field(kw_only=True)
+    inner: TableReader = dataclasses.field(kw_only=True)
+    gathers: bool = False
+    null_values: tuple[str, ...] = ()
+    decimal: str = "."
+    beside: Sequence[str] = ()
 
-    @staticmethod
-    def skip_reason(member: Member) -> Skipped | None:
-        """Returns why a member is no item; None for an image, sound or not.
-
-        A nested archive is an item too, and is rejected: skipped, its content would be
-        lost without a word.
-        """
-        if member.is_hidden:
-            return Skipped.HIDDEN
-        if is_image_name(member.name) or member.reason is Reason.NESTED_ARCHIVE:
-            return None
-        return Skipped.OTHER_SUFFIX
-
-    @staticmethod
-    def key_of(member: Member) -> str:
-        """Returns nothing: each image is a row by itself."""
-        return ""
+    @property
+    def many_origins(self) -> bool:  # type: ignore[override]
+        """Whether pieces span several members."""
+        return self.gathers
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Plans from names and sizes alone: images in the sample are all zeros.
+        """Plans with some members of all the archives.
 
         Raises:
-          InputError: no images, or no rule for their folders; see `list_images`.
+          InputError: there are none, or one cannot be read.
         """
-        reader = dataclasses.replace(self, by_archive=len(files) > 1)
-        first: dict[str, FileEntry] = {}
-        others = FileLister()
-        faults: list[Fault] = []
-
-        def sound() -> Iterator[FileEntry]:
-            for file in files:
-                above = f"{_stem_of(file.origin)}/" if reader.by_archive else ""
-                for member in self.listing(file):
-                    if not is_image_name(member.name):
-                        if member.name.isprintable():
-                            others.add(above + member.name, 0, 0)
-                    elif member.fault:
-                        faults[:] = faults or [member.fault]
-                    elif not member.is_hidden:
-                        path = reader._path(file.origin, member)
-                        entry = FileEntry(path, member.size, 0)
-                        first.setdefault(posixpath.dirname(path), entry)
-                        yield entry
-
-        # A million members are no lists beside their listing.
-        images = FileList.of(sound())
-        strip = _shared_folders([f"{folder}/file" for folder in first])
-        reader = dataclasses.replace(reader, strip=strip)
-        root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
-        if faults and not images:
-            raise InputError(f"{root}: no image can be read: {faults[0].message}")
-        around = None if self.folders_said else Surroundings(only_texts(others.files()))
-        bare = images
-        if strip:
-            bare = FileList.of(
-                FileEntry("/".join(reader._parts(entry.path)), entry.size, 0)
-                for entry in images
+        lists = [self._tables(file) for file in files]
+        sizes = [member.size for members in lists for member in members]
+        step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
+        total, start = sum(sizes), 0
+        share = sum(sizes[::step]) / total if total else 1
+        with contextlib.ExitStack() as stack:
+            chosen: list[InputFile] = []
+            for file, members in zip(files, lists, strict=True):
+                tables = self._content(file, members[-start % step :: step])
+                chosen += (stack.enter_context(in_memory(table)) for table in tables)
+                start += len(members)
+            planned = self.inner.plan(chosen)
+            inner, sample = planned.reader, planned.sample
+            assert isinstance(inner, TableReader)
+            notes = file_notes(inner, chosen)
+            sample = dataclasses.replace(
+                sample,
+                notes=(*sample.notes, *notes),
+                complete=sample.complete and share == 1,
             )
-        try:
-            listing = list_images(bare, {}, root=root, around=around)
-        except InputError as error:
-            raise InputError(bounded(f"{error} {_UNPACK}")) from error
-        if listing.splits:
-            reader = dataclasses.replace(reader, split_column=_SPLIT)
-        # Image, label and file name, as folders of images have them.
-        features = (
-            Feature(_IMAGE, Kind.IMAGE, inline=True),
-            Feature(_LABEL, Kind.LABEL, is_label=True),
-            Feature("filename", Kind.TEXT, column=_NAME),
+        is_many = len(sizes) >= _FEWEST_MEMBERS
+        reader = dataclasses.replace(
+            self,
+            inner=inner,
+            null_values=inner.null_values,
+            decimal=inner.decimal,
+            gathers=is_many and total <= len(sizes) * SMALL_BYTES,
         )
-        step = max(-(-len(images) // _SAMPLE_ROWS), 1)
-        chosen = [*itertools.islice(images, 0, None, step)]
-        sample = reader._sample_of(chosen, first.values(), len(images))
-        return Planned(reader, sample, features)
+        if sample.total_rows is None or share != 1:
+            packed = sum(file.size for file in files)
+            sample = _scaled(sample, sum(file.size for file in chosen), packed * share)
+        return dataclasses.replace(planned, reader=reader, sample=sample)
 
-    def raw(self, rows: Sequence[Row], block: Block, columns: Sequence[str]) -> RawRows:
-        """Returns a piece of images; all columns of them."""
-        items: list[Item] = [item for row in rows for item in row.items]
-        good = [item for item in items if item.data is not None]
-        bad = [item for item in items if item.data is None]
-        above = f"{block.origin}/" if self.by_archive else ""
-        members = [*(item.member for item in good), *(item.member for item in bad)]
-        sources = [above + member.printable for member in members]
-        paths = [self._path(block.origin, item.member) for item in good]
-        cells = self._columns([item.data for item in good], paths, sources[: len(good)])
-        refused: list[Complaint] = [
-            (index, *item.member.fault)
-            for index, item in enumerate(bad, len(good))
-            if item.member.fault
-        ]
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns those of the members' reader."""
+        return self.inner.content_columns(names, wanted)
 
-        def rejection(complaint: Complaint) -> Rejection:
-            index = complaint[0]
-            raw = good[index].data if index < len(good) else None
-            return rejection_of(sources[index], complaint, raw, numbered=False)
+    def giving(self, beside: Sequence[str]) -> Self:
+        """Returns the reader whose inner one gives columns `beside`."""
+        inner = self.inner.giving(beside)
+        return dataclasses.replace(self, inner=inner, beside=inner.beside)
 
-        return RawRows(
-            block,
-            cells,
-            np.zeros(len(good), np.int64),
-            refused,
-            rejecter(rejection),
-            origins=cells[_NAME],
-            places=np.arange(len(good)),
-        )
+    def split_of(self, origin: str) -> str:
+        """Returns the split that the name of a member says; empty for none."""
+        return self.inner.split_of(origin)
 
-    def _parts(self, path: str) -> list[str]:
-        """Returns the folders and the name of an image, without shared folders."""
-        return path.split("/")[self.strip :]
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields runs of members, or single ones; a packed tar as a whole.
 
-    def _path(self, archive: str, member: Member) -> str:
-        """Returns the path of a member among all the members of the source."""
-        if self.by_archive:
-            return f"{_stem_of(archive)}/{member.origin}"
-        return member.origin
-
-    def _sample_of(
-        self, chosen: list[FileEntry], first: Iterable[FileEntry], total: int
-    ) -> TableSample:
-        """Returns a sample of some of all images, and one of each split.
-
-        Args:
-          chosen: spread evenly.
-          first: of each folder.
-          total: how many images there are.
+        `start` and `stop` count the members that are read. With a limit, the archive is
+        one block that says its rows.
         """
-        while len(chosen) > 8 and sum(entry.size for entry in chosen) > _SAMPLE_BYTES:
-            chosen = chosen[::2]
-        if self.split_column:
-            seen = {self._parts(entry.path)[0] for entry in chosen}
-            for entry in first:
-                split = self._parts(entry.path)[0]
-                if split not in seen:
-                    seen.add(split)
-                    chosen.append(entry)
-        paths = [entry.path for entry in chosen]
-        images = [bytes(entry.size) for entry in chosen]
-        count = len(chosen)
-        return TableSample(
-            self._columns(images, paths, paths),
-            count,
-            total_rows=total,
-            complete=count == total,
-        )
+        if limit_rows is not None:
+            rows = 0
+            tables = self._content(file, self._tables(file))
+            for _, block in self._inner_blocks(tables, limit_rows):
+                rows += block.rows
+                if rows == limit_rows:
+                    break
+            yield file.whole(rows=rows)
+        elif self.listing(file).is_sequential:
+            yield file.whole()
+        else:
+            start = 0
+            least = -(-block_bytes // (_RUN_MEMBERS if self.gathers else 1))
+            members = self._tables(file, by_name=self.gathers)
+            runs = grouped(members, lambda m: max(m.size, least), block_bytes)
+            for run in [*runs] or [[]]:
+                yield file.block(start, start + len(run), rows=0)
+                start += len(run)
 
-    def _columns(
-        self, images: Sequence[bytes | None], paths: Sequence[str], names: Sequence[str]
-    ) -> dict[str, pa.Array]:
-        """Returns the columns of images: label and split are folders of their paths."""
-        parts = [*map(self._parts, paths)]
-        columns: dict[str, pa.Array] = {
-            _IMAGE: pa.array(images, pa.large_binary()),
-            _LABEL: pa.array([segments[-2] for segments in parts], pa.string()),
-            _NAME: pa.array(names, pa.string()),
-        }
-        if self.split_column:
-            columns[_SPLIT] = pa.array([segments[0] for segments in parts], pa.string())
-        return columns
+    def read(
+        self, file: SourceFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a run of members, or of all of an archive."""
+        listing = self.listing(file)
+        in_turn = listing.is_sequential or bool(block.rows)
+        members = self._tables(file, by_name=self.gathers and not in_turn)
+        gathers = self.gathers and not block.rows
+        if in_turn:
+            gathers = gathers and _are_sorted(members)
+        else:
+            members = members[block.start : block.stop]
+        tables = self._content(file, members, block.position)
+        skipped = collections.Counter[str]()
+        if not block.start:
+            reasons = (_skip_reason(m, self.format) for m in listing)
+            skipped.update(str(reason) for reason in reasons if reason is not None)
+        raws = self._gathered(tables, columns)
+        if not gathers:
+            raws = (
+                raw
+                for table, cut in self._inner_blocks(tables, block.rows or None)
+                for raw in self.inner.read(table, cut, columns)
+            )
+        for raw in raws:
+            placed = dataclasses.replace(raw.block, stamp=block.stamp)
+            both = dict(collections.Counter(raw.skipped) + skipped)
+            yield dataclasses.replace(raw, block=placed, skipped=both)
+            skipped.clear()
+        if skipped:
+            # All members are empty.
+            none = {name: pa.nulls(0, pa.string()) for name in columns}
+            yield RawRows(block, none, np.zeros(0, np.int64), skipped=dict(skipped))
+
+    def _gathered(
+        self, tables: Iterable[TableMember], columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of small members; what their names say is alike in a run."""
+
+        def said(table: TableMember) -> tuple[str, str]:
+            return self.split_of(table.origin), posixpath.dirname(table.origin)
+
+        least = -(-_BLOCK_BYTES // _HELD_MEMBERS)
+        for _, alike in itertools.groupby(tables, said):
+            for run in grouped(alike, lambda t: max(t.size, least), _BLOCK_BYTES):
+                with contextlib.ExitStack() as stack:
+                    files = [stack.enter_context(in_memory(table)) for table in run]
+                    raws = self.inner.read_whole(
+                        files, columns, block_bytes=_BLOCK_BYTES
+                    )
+                    yield from gathered(raws, most_bytes=_BLOCK_BYTES)
+
+    def _inner_blocks(
+        self, tables: Iterable[TableMember], left: int | None
+    ) -> Iterator[tuple[InputFile, Block]]:
+        """Yields members one by one, held in memory, and their blocks up to a limit."""
+        for table in tables:
+            if left == 0:
+                # The walk goes on, to find out whether the archive is whole.
+                continue
+            with in_memory(table) as file:
+                for block in self.inner.blocks(
+                    file, block_bytes=_BLOCK_BYTES, limit_rows=left
+                ):
+                    yield file, block
+                    if left is not None:
+                        left -= block.rows
+
+    def _tables(self, file: SourceFile, *, by_name: bool = False) -> _Members:
+        """Returns the members to read; InputError where one cannot be."""
+        members = self.listing(file)
+        return _tables_in(members, self.format, file.origin, by_name)
+
+    def _content(
+        self, file: SourceFile, members: Iterable[Member], position: int = 0
+    ) -> Iterator[TableMember]:
+        """Yields members of an archive."""
+        with self.opened(file) as archive:
+            if archive.kind != "packed tar":
+                for member in members:
+                    origin = f"{file.origin}/{member.origin}"
+                    chunks = self._chunks(file, member)
+                    place = position + member.offset
+                    yield TableMember(origin, member.size, chunks, place)
+                return
+            numbers = frozenset(member.number for member in members)
+            # The walk goes on to the end, to find out whether the archive is whole.
+            for member, read in archive.members():
+                if member.number in numbers and (data := read().data) is not None:
+                    origin = f"{file.origin}/{member.origin}"
+                    yield TableMember(origin, len(data), [data], position)
+
+    def _chunks(self, file: SourceFile, member: Member) -> Iterator[bytes]:
+        """Yields the content of a member of a zip or plain tar."""
+        try:
+            with self.opened(file) as archive:
+                yield from archive.stream(member)
+        except DamageError as error:
+            raise DamageError(
+                f"{file.origin}: member {shown_name(member.name)}: {error}. Fetch or "
+                f"write it again."
+            ) from error
 
 
-def _shared_folders(paths: Sequence[str]) -> int:
-    """Returns how many leading folders are shared and are neither label nor split."""
-    parts = [path.split("/") for path in paths]
-    least = min(map(len, parts), default=0)
-    strip = 0
-    while least - strip > 2 and len({segments[strip] for segments in parts}) == 1:
-        if least - strip == 3 and parts[0][strip].lower() in SPLIT_WORDS:
-            break
-        strip += 1
-    return strip
+# Of what is kept of the listings.
+@functools.lru_cache(maxsize=4)
+def _tables_in(
+    members: MemberList, format_name: str, archive: str, by_name: bool
+) -> _Members:
+    """Returns the tables among members, by name or as stored; bad ones are errors."""
+
+    def is_table(member: Member) -> bool:
+        if _skip_reason(member, format_name) is not None:
+            return False
+        if member.fault:
+            raise InputError(f"{archive}: {member.fault.message}")
+        return True
+
+    tables = members.select(is_table)
+    if not by_name or _are_sorted(tables):
+        return tables
+    return sorted(tables, key=lambda member: member.origin)
 
 
-def _stem_of(origin: str) -> str:
-    """Returns the path of an archive without its suffix, `.tar.gz` included."""
-    ends = [suffix for suffix in ARCHIVE_SUFFIXES if origin.lower().endswith(suffix)]
-    return origin[: len(origin) - max(map(len, ends), default=0)]
+def _skip_reason(member: Member, format_name: str) -> Skipped | None:
+    """Returns why a member is not a table of the source; None if it is."""
+    if member.is_hidden:
+        return Skipped.HIDDEN
+    if member.reason is Reason.NESTED_ARCHIVE:
+        return None
+    return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
+
+
+def _are_sorted(members: Iterable[Member]) -> bool:
+    """Whether members come in the order of their names."""
+    origins = (member.origin for member in members)
+    return all(one <= other for one, other in itertools.pairwise(origins))
+
+
+def _scaled(sample: TableSample, content: int, packed: float) -> TableSample:
+    """Returns a sample of members whose bytes are those of the archives.
+
+    Args:
+      sample: of some members.
+      content: bytes of those.
+      packed: bytes of the archives that they take.
+    """
+    read = sample.sampled_bytes or content
+    if sample.total_rows:
+        # Only some rows of those members were sampled; their bytes are a share.
+        read = round(content * (sample.rows + sample.unread) / sample.total_rows)
+    stored = max(round(packed * read / max(content, 1)), 1)
+    return dataclasses.replace(sample, total_rows=None, sampled_bytes=stored)

@@ -28,8 +28,8 @@ from transforms.core.model import Block
 from transforms.core.reasons import FaultError, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
-from transforms.formats.archive.archives import Row, RowArchive
-from transforms.formats.archive.members import Member
+from transforms.formats.archive.members import Member, Row
+from transforms.formats.archive.row_archives import RowArchive
 from transforms.formats.file_names import is_image_name
 from transforms.formats.json_lines.values import (
     NO_COLUMNS,
@@ -42,12 +42,12 @@ from transforms.formats.json_lines.values import (
 )
 from transforms.formats.json_lines.values import merged as merged_types
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
+from transforms.formats.registry import table_format
 from transforms.formats.table import InputFile, Planned, SourceFile, TableSample
 
 _SAMPLE_ROWS = 256
 _SAMPLE_BYTES = 64 << 20
 _SAMPLE_SHARDS = 16
-
 _KEY = "__key__"
 # The column of images of several suffixes.
 _MERGED = "image"
@@ -327,3 +327,20 @@ def _unknown_members(value: Any, kind: JsonType, path: str = "") -> Iterator[str
             # Most are numbers and texts, and are not worth a call.
             elif isinstance(item, dict | list):
                 yield from _unknown_members(item, members[name], f"{path}{name}/")
+
+
+def are_samples(file: InputFile, names: Iterable[str]) -> bool:
+    """Whether this is a tar in which most members share a key with the next."""
+    if file.origin.lower().endswith(".zip"):
+        return False
+    count = shared = 0
+    key, are_tables = None, True
+    for name in names:
+        are_tables = are_tables and bool(table_format(name))
+        own, _ = key_and_column(name)
+        if own:
+            count += 1
+            shared += own == key
+            key = own
+    # At least two members a sample, on the average of those that have a key.
+    return not are_tables and bool(shared) and shared * 2 >= count - 1

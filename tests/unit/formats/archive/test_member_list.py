@@ -12,8 +12,8 @@ import pytest
 from tests.support.archives import found_in, tar_of, zip_of
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, InputError
-from transforms.formats.archive.archives import RowList
 from transforms.formats.archive.members import Limits, Member, MemberList, checked
+from transforms.formats.archive.row_archives import RowList
 from transforms.formats.archive.webdataset import WebDataset, key_and_column
 
 # Four batches of columns, and a rest of objects.
