@@ -67,7 +67,8 @@ def inputs(root: Folder, suffix: str) -> list[InputFile]:
 def source_of(root: Folder, reader: TableFormat, suffix: str, **options: Any) -> Source:
     """Plans a folder's files with this suffix, as the program does."""
     listed = inputs(root, suffix)
-    planned = reader.plan(listed)
+    beside = [e for e in storage(str(root)).list_tree() if not e.path.endswith(suffix)]
+    planned = reader.with_companions(beside, whole=True).plan(listed)
     listing = str(root.parent / f"{root.name}.listing")
     files = listed if planned.files is None else planned.files
     table = InputFiles.of(files, root=str(root)).listing.table()

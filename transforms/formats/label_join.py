@@ -203,7 +203,7 @@ class SourcePaths:
 
     Annotations are written on other machines and in other folders. A path means its
     longest tail that exists below the source, first from the annotation's folder, then
-    from the root; so nothing outside of the source is opened.
+    from the root, then from one more folder; so nothing outside of these is opened.
 
     >>> paths = SourcePaths(["train/images/a.jpg"])
     >>> paths.file("C:\\x\\images\\a.jpg", "train")
@@ -214,9 +214,15 @@ class SourcePaths:
     True
     """
 
-    def __init__(self, files: Iterable[str]) -> None:
-        """Takes paths relative to the source's root."""
+    def __init__(self, files: Iterable[str], more: str = "") -> None:
+        """Takes paths relative to the source's root.
+
+        Args:
+          files: of the source, and of the other folder.
+          more: the other folder, with which the paths of its files begin.
+        """
         self._files = {in_nfc(path): path for path in files}
+        self._more = more
         self._folders: dict[str, str] = {}
         for path in self._files.values():
             folder = posixpath.dirname(path)
@@ -228,15 +234,31 @@ class SourcePaths:
     def __contains__(self, path: str) -> bool:
         return path in self._files
 
-    def file(self, path: str, base: str = "") -> str | None:
-        """Returns the file that a path means, written in the folder `base`."""
-        return _longest_tail(path, base, self._files)
+    def file(self, path: str, *bases: str) -> str | None:
+        """Returns the file that a path means, which these folders may hold."""
+        return _longest_tail(path, (*bases, "", self._more), self._files)
+
+    def image(self, stated: str, origin: str, *bases: str) -> str:
+        """Returns the image of an annotation; a likely path where there is no image.
+
+        Args:
+          stated: the path that the annotation states; empty for no path.
+          origin: of the annotation, whose stem the image has where `stated` is nowhere.
+          bases: folders that may hold the image, the likeliest first.
+        """
+        if path := self.file(stated, *bases):
+            return path
+        stem = posixpath.splitext(posixpath.basename(origin))[0]
+        called = {in_nfc(posixpath.dirname(p)): p for p in self.called(stem)[::-1]}
+        beside = [called.get(in_nfc(base)) for base in (*bases, self._more or bases[0])]
+        name = "".join(path_parts(stated)[-1:]) or f"{stem}.jpg"
+        return next(filter(None, beside), posixpath.join(bases[0], name))
 
     def folder(self, path: str, base: str = "") -> str | None:
         """Returns the folder that a path means; `base` itself for its own name, "."."""
-        if not _path_parts(path):
+        if not path_parts(path):
             return base
-        return _longest_tail(path, base, self._folders)
+        return _longest_tail(path, (base, ""), self._folders)
 
     def called(self, name: str) -> list[str]:
         """Returns the files of a base name, or else those of a stem."""
@@ -251,16 +273,16 @@ class SourcePaths:
         return self._named.get(base) or self._named.get(f"{base}/", [])
 
 
-def _path_parts(path: str) -> list[str]:
+def path_parts(path: str) -> list[str]:
     """Returns the names in a path, also one of Windows; ".." leads nowhere."""
     parts = posixpath.normpath(path.replace("\\", "/")).split("/")
     return [segment for segment in parts if segment not in ("", ".", "..")]
 
 
-def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
-    """Returns what the longest known tail of a path means, from `base` or the root."""
-    parts = _path_parts(in_nfc(path))
-    folders = dict.fromkeys([in_nfc(base), ""])
+def _longest_tail(path: str, bases: Iterable[str], known: dict[str, str]) -> str | None:
+    """Returns what the longest known tail of a path means in the first folder."""
+    parts = path_parts(in_nfc(path))
+    folders = dict.fromkeys(map(in_nfc, bases))
     for first in range(len(parts)):
         for folder in folders:
             match = known.get(posixpath.join(folder, *parts[first:]))

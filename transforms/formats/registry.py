@@ -175,6 +175,7 @@ _FILES: Mapping[str, Format] = {
         "detection.voc.VocReader",
         suffixes=(".xml",),
         companions=rf"({_IMAGE})$|(^|/)imagesets/[^/]*/[^/]*\.txt$",
+        below=True,
         content_check="detection.voc.recognise",
         options=("bad_box", "first_pixel", "image_set", "masks"),
     ),

@@ -39,9 +39,9 @@ from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.detection.boxes_csv import (
-    IS_PLACE,
     first_row,
     list_images,
+    place_of,
 )
 from transforms.formats.detection.listed import (
     DISCARDED,
@@ -57,6 +57,7 @@ from transforms.formats.detection.objects import (
 )
 from transforms.formats.file_names import is_image_name, plain_name
 from transforms.formats.input_files import content_of
+from transforms.formats.label_join import SourcePaths
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned
 
@@ -107,7 +108,8 @@ class AutomlReader(RowsReader):
         Raises:
           InputError: one is no CSV, or too large.
         """
-        rows = [row for file in files for row in self._listed(file).to_pylist()]
+        paths = self.source_images(files[0].root)
+        rows = [row for file in files for row in self._listed(file, paths).to_pylist()]
         usable = []
         for row in rows:
             uses = {cells[0] for cells in row["cells"]}
@@ -138,14 +140,14 @@ class AutomlReader(RowsReader):
         features = (image, label) if reader.most else (image,)
         return dataclasses.replace(planned, features=features)
 
-    def _listed(self, file: InputFile) -> pa.Table:
+    def _listed(self, file: InputFile, paths: SourcePaths) -> pa.Table:
         """Returns the images of a file."""
         # Surrogates keep bytes that are not UTF-8: their rows alone are refused.
         text = content_of(file, _MAX_BYTES).decode(
             "utf-8-sig", errors="surrogateescape"
         )
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        folder = self.images_root or posixpath.dirname(file.origin)
+        folder = posixpath.dirname(file.origin)
         good: list[tuple[int, int, str, list[str]]] = []
         unread: list[dict[str, Any]] = []
         line = 0
@@ -173,7 +175,8 @@ class AutomlReader(RowsReader):
             pa.array(names, pa.string()),
             pa.array(cells_of, pa.list_(pa.string())),
             np.array(numbers, np.int64),
-            lambda name: name if IS_PLACE.match(name) else posixpath.join(folder, name),
+            lambda name: paths.file(name, folder) or place_of(name, folder),
+            self.split_of_image,
             count=len(good) + len(unread),
             lines=pa.array(lines, pa.int64()),
             unread=unread,

@@ -77,7 +77,12 @@ _LOOKED_AT = 64
 # Open Images' tables of the names of classes.
 _IS_DESCRIPTIONS = re.compile(r"(?i)class-descriptions[^/]*\.csv(\.gz|\.zst)?$")
 # Of paths that are not relative.
-IS_PLACE = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
+_IS_PLACE = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
+
+
+def place_of(name: str, folder: str) -> str:
+    """Returns the path of an image that a table in a folder calls so."""
+    return name if _IS_PLACE.match(name) else posixpath.join(folder, name)
 
 
 def list_images(
@@ -86,6 +91,7 @@ def list_images(
     cells: pa.ListArray,
     numbers: Numbers,
     path_of: Callable[[str], str],
+    split_of: Callable[[str], str | None],
     *,
     count: int,
     lines: pa.Int64Array | None = None,
@@ -100,6 +106,7 @@ def list_images(
       cells: n lists of texts; see `RowsReader`.
       numbers: of the n rows, from 0.
       path_of: the path of an image, by its name.
+      split_of: the split that the path of an image says.
       count: of rows that share the bytes of the file.
       lines: of the n rows.
       unread: other rows, as rows of the listing.
@@ -122,8 +129,7 @@ def list_images(
     splits = pc.if_else(pc.equal(words, ""), None, words)
     if splits.null_count == len(paths):
         split = split_in_path(file.origin)
-        folders = map(posixpath.dirname, paths)
-        splits = pa.array([split or split_in_path(f) or None for f in folders])
+        splits = pa.array([split or split_of(path) for path in paths])
     columns = {
         "path": paths,
         "annotation": pa.repeat(file.origin, len(paths)),
@@ -163,7 +169,7 @@ class BoxesCsvReader(RowsReader):
         Raises:
           InputError: tables contradict each other, or an image has two places.
         """
-        paths = self.companion_images()
+        paths = self.source_images(files[0].root)
         named: list[tuple[InputFile, Mapping[str, str]]] = []
         others: list[str] = []
         described: dict[str, str] = {}
@@ -215,6 +221,7 @@ class BoxesCsvReader(RowsReader):
                     _cells(texts, ("split", "class", *_EDGES, *SIDES, *flags)),
                     numbers,
                     place_of.__getitem__,
+                    self.split_of_image,
                     count=len(numbers),
                     unread=unread,
                 )
@@ -225,8 +232,8 @@ class BoxesCsvReader(RowsReader):
                 f"{units[True]!r} are fractions and those of {units[False]!r} pixels. "
                 f"Convert them one by one."
             )
-        is_here = any(path in paths or IS_PLACE.match(path) for path in places)
-        if places and not (is_here or self.images_root):
+        is_here = any(path in paths or _IS_PLACE.match(path) for path in places)
+        if places and not is_here:
             raise InputError(
                 f"The images of a table must be below the source; none of "
                 f"{named[0][0].path!r} is, such as {places[0]!r:.80}. Name their "
@@ -245,11 +252,9 @@ class BoxesCsvReader(RowsReader):
     def _place(self, name: str, origin: str, paths: SourcePaths) -> str:
         """Returns the path of the image that a table calls so; of absent ones, too."""
         folder = posixpath.dirname(origin)
-        if self.images_root:
-            return posixpath.join(self.images_root, name)
         if exact := paths.file(name, folder):
             return exact
-        called = [name] if IS_PLACE.match(name) else paths.called(name)
+        called = [] if _IS_PLACE.match(name) else paths.called(name)
         if len(called) > 1 and (split := split_in_path(origin)):
             called = [p for p in called if split_in_path(p) == split] or called
         if len(called) > 1:
@@ -258,7 +263,7 @@ class BoxesCsvReader(RowsReader):
                 f"{called[0]!r:.80} or {called[1]!r:.80}. Write paths into the table, "
                 f"or put it into the folder of its images."
             )
-        return called[0] if called else posixpath.join(folder, name)
+        return called[0] if called else place_of(name, folder)
 
     def image_of(self, row: Mapping[str, Any]) -> ImageObjects | Fault:
         """Returns the objects of an image, whose rows must state one size."""

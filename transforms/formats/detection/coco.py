@@ -25,6 +25,7 @@ import dataclasses
 import functools
 import heapq
 import io
+import itertools
 import json
 import math
 import os
@@ -66,6 +67,7 @@ from transforms.formats.detection.objects import (
     rejection,
 )
 from transforms.formats.file_names import split_in_path
+from transforms.formats.label_join import SourcePaths, path_parts
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
@@ -101,8 +103,6 @@ _COLUMNS = {
 # Look for this many images in each candidate folder: enough to tell folders apart
 # even where some files are missing.
 _PROBED_IMAGES = 16
-# Folders in a message.
-_SHOWN_FOLDERS = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,12 +145,10 @@ class CocoReader(ListedReader):
             categories={coco.file.origin: coco.categories for coco in loaded},
             point_names={coco.file.origin: coco.point_names for coco in loaded},
         )
-        folders = [
-            (self.images_root, 0) if self.images_root else _image_folder(coco)
-            for coco in loaded
-        ]
-        _check_apart(loaded, folders)
-        pairs = zip(loaded, folders, strict=True)
+        paths = self.source_images(files[0].root)
+        places = [self._places(coco, paths) for coco in loaded]
+        _check_apart(loaded, places)
+        pairs = zip(loaded, places, strict=True)
         notes = [
             f"{coco.file.origin!r:.80} has no list named annotations: its images have "
             f"no objects"
@@ -159,7 +157,7 @@ class CocoReader(ListedReader):
         ]
         read = {coco.file.origin for coco in loaded}
         return reader.planned(
-            (table for coco, folder in pairs for table in _listed(coco, *folder)),
+            (table for coco, images in pairs for table in _listed(coco, images)),
             files[0].root,
             notes=notes,
             objects=sum(coco.count for coco in loaded),
@@ -187,6 +185,32 @@ class CocoReader(ListedReader):
             f"not read. Name a file of instances, or write a metadata.jsonl with "
             f"file_name and the captions beside the images."
         )
+
+    def _places(self, coco: CocoFile, paths: SourcePaths) -> list[str]:
+        """Returns the paths of a file's images; likely ones of those that are absent.
+
+        Raises:
+          InputError: no image is below the source, or where images usually are.
+        """
+        folders = _image_folders(coco.file.origin)
+        names = [name or "" for name in coco.images["file_name"].to_pylist()]
+        places = [paths.file(name, *folders) for name in names]
+        if not any(places):
+            folder = _folder_beside(coco.file, folders, names)
+            paths = self.source_images(coco.file.root, folder)
+            places = [paths.file(name) for name in names]
+        first = next(filter(None, places), None)
+        if first is None and (name := next(filter(None, names), "")):
+            raise InputError(
+                f"The images of {coco.file.path!r}, such as {name!r:.80}, must be "
+                f"below {coco.file.root!r}, or beside it in a folder that is called "
+                f"like the file; none is. Say where they are with --images-root FOLDER."
+            )
+        likely = posixpath.dirname(first or "")
+        return [
+            place or posixpath.join(likely, *path_parts(name)[-1:])
+            for name, place in zip(names, places, strict=True)
+        ]
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a word in the path says."""
@@ -289,15 +313,9 @@ def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:
         yield rejection(row, fault, item, None, None, part=BOXES)
 
 
-def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:
-    """Yields the images of a file as rows of the listing, some at a time.
-
-    Args:
-      coco: the file.
-      folder, left_out: of the images, as `_image_folder` gives them.
-    """
+def _listed(coco: CocoFile, places: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the images of a file, which have these paths, some rows at a time."""
     file, count = coco.file, len(coco.images)
-    leading = re.compile(_leading_folders(left_out))
     for start in range(0, count, _LISTED):
         rows: list[dict[str, Any]] = []
         images = coco.images.slice(start, _LISTED).to_pylist()
@@ -310,7 +328,7 @@ def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:
                 "position": file.position + before + within,
                 "annotation": file.origin,
                 "row": number,
-                "image": posixpath.join(folder, leading.sub("", name)),
+                "image": places[number],
                 "name": image["file_name"],
                 "source_id": image["id"],
                 "width": image["width"],
@@ -327,44 +345,30 @@ def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:
         yield listing_of(rows, _COLUMNS)
 
 
-def _image_folder(coco: CocoFile) -> tuple[str, int]:
-    """Returns the folder of COCO's images, relative to the root where it can be.
+def _folder_beside(
+    file: InputFile, folders: Sequence[str], names: Sequence[str]
+) -> str | None:
+    """Returns the folder with most of the images that COCO's file names, or None.
 
-    Also returns how many folders their names begin with that are not there: a name
-    means its longest tail that is.
-
-    Raises:
-      InputError: no image is where images usually are.
+    Nothing is listed there: the source is a file, or the folder of annotations alone.
     """
-    root = coco.file.root
-    candidates = _image_folders(coco.file.origin)
-    names = coco.images["file_name"].drop_null()
     probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
-    shown = [names[int(i)].as_py() for i in probed]
-    deepest = max((name.replace("\\", "/").count("/") for name in shown), default=0)
-    for left_out in range(deepest + 1):
-        tails = [re.sub(_leading_folders(left_out), "", name) for name in shown]
-        hits = [
-            sum(
-                any(storage(os.path.join(root, folder, s)).exists() for s in spelled)
-                for spelled in map(spellings, tails)
+    tails = [
+        ["/".join(parts[first:]) for first in range(len(parts))]
+        for parts in (path_parts(names[int(i)]) for i in probed)
+    ]
+    hits = {
+        folder: sum(
+            any(
+                storage(os.path.join(file.root, folder, spelled)).exists()
+                for spelled in itertools.chain(*map(spellings, of_image))
             )
-            for folder in candidates
-        ]
-        best = max(range(len(candidates)), key=hits.__getitem__)
-        if hits[best] or not shown:
-            return candidates[best], left_out
-    places = first_few([f"{each or '.'!r:.80}" for each in candidates], _SHOWN_FOLDERS)
-    raise InputError(
-        f"The images of {coco.file.path!r}, {shown[0]!r} for one, must lie in one "
-        f"of these folders below {root!r}: {places}. Found none there. Say "
-        f"where they are with --images-root FOLDER."
-    )
-
-
-def _leading_folders(count: int) -> str:
-    """Returns the pattern of the first folders of COCO's paths of images."""
-    return rf"^(?:[^/\\]*[/\\]+){{0,{count}}}"
+            for of_image in tails
+        )
+        for folder in folders
+    }
+    best = max(folders, key=hits.__getitem__)
+    return best if hits[best] else None
 
 
 def _image_folders(origin: str) -> list[str]:
@@ -381,14 +385,11 @@ def _image_folders(origin: str) -> list[str]:
     return list(dict.fromkeys("" if path == "." else path for path in plain))
 
 
-def _check_apart(
-    loaded: Sequence[CocoFile], folders: Sequence[tuple[str, int]]
-) -> None:
+def _check_apart(loaded: Sequence[CocoFile], places: Sequence[Sequence[str]]) -> None:
     """Raises InputError where two files list the same images."""
-    listed: dict[tuple[str, frozenset[str]], str] = {}
-    for coco, (folder, _) in zip(loaded, folders, strict=True):
-        names = frozenset(coco.images["file_name"].to_pylist() if loaded[1:] else ())
-        first = listed.setdefault((folder, names), coco.file.origin)
+    listed: dict[frozenset[str], str] = {}
+    for coco, images in zip(loaded, places, strict=True):
+        first = listed.setdefault(frozenset(images), coco.file.origin)
         if first != coco.file.origin:
             raise InputError(
                 f"Each image must be in one file; {first!r} and {coco.file.origin!r} "

@@ -42,8 +42,6 @@ from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
 )
-from transforms.formats.file_names import split_in_path
-from transforms.formats.label_join import SourcePaths
 from transforms.formats.table import InputFile, Planned
 
 # Kinds of shapes -> the least number of their points.
@@ -74,7 +72,7 @@ class LabelmeReader(ListedReader):
           InputError: none is LabelMe's.
         """
         root = files[0].root
-        paths = self.companion_images()
+        paths = self.source_images(root)
         rows: list[dict[str, Any]] = []
         names: set[str] = set()
         others: list[str] = []
@@ -83,10 +81,10 @@ class LabelmeReader(ListedReader):
             good = [shape for it in image.objects if not it.fault for shape in it.raw]
             objects += len(good)
             outlines += sum(s.get("shape_type") != "rectangle" for s in good)
-            row["path"] = self._image_path(image.path, row["annotation"], paths)
+            folder = posixpath.dirname(row["annotation"])
+            row["path"] = paths.image(image.path, row["annotation"], folder)
             if row["split"] is None:
-                folder = posixpath.dirname(row["path"])
-                row["split"] = split_in_path(folder) or None
+                row["split"] = self.split_of_image(row["path"])
             rows.append(row)
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
@@ -96,18 +94,6 @@ class LabelmeReader(ListedReader):
             objects=objects,
             outlines=outlines,
         )
-
-    def _image_path(self, stated: str, origin: str, paths: SourcePaths) -> str:
-        """Returns the path of the image of a file; a likely one where there is none."""
-        folder, name = posixpath.split(origin)
-        if self.images_root:
-            base = posixpath.basename(stated.replace("\\", "/"))
-            return posixpath.join(self.images_root, base)
-        path = paths.file(stated, folder) if stated else None
-        stem = posixpath.splitext(name)[0]
-        beside = [p for p in paths.called(stem) if posixpath.dirname(p) == folder]
-        likely = posixpath.join(folder, stated or f"{stem}.jpg")
-        return path or next(iter(beside), likely)
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the objects of a file; its image is where the listing has it."""

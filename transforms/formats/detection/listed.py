@@ -179,10 +179,26 @@ class ListedReader(BoxedReader):
             }
             yield row, image
 
-    def companion_images(self) -> SourcePaths:
-        """Returns the images beside the files that are planned."""
-        images = (e.path for e in self.companions if not e.skipped)
-        return SourcePaths(filter(is_image_name, images))
+    def source_images(self, root: str, folder: str | None = None) -> SourcePaths:
+        """Returns the images beside the files that are planned, and those elsewhere.
+
+        Args:
+          root: the source's.
+          folder: elsewhere, relative to the root; None for `images_root`.
+        """
+        images = [entry.path for entry in self.companions if not entry.skipped]
+        start = ""
+        if folder is not None or self.images_root:
+            start = posixpath.join(self.images_root if folder is None else folder, "")
+            listed = storage(os.path.join(root, start)).list_tree()
+            start = start.removeprefix(posixpath.join(root, ""))
+            images += [f"{start}{entry.path}" for entry in listed if not entry.skipped]
+        return SourcePaths(filter(is_image_name, images), start.rstrip("/"))
+
+    def split_of_image(self, path: str) -> str | None:
+        """Returns the split that folders of an image say, below those of the place."""
+        inner = path.removeprefix(self.images_root)
+        return split_in_path(posixpath.dirname(inner)) or None
 
     def split_of(self, origin: str) -> str:
         """Returns nothing: the listing says the split."""
@@ -224,7 +240,6 @@ class ListedReader(BoxedReader):
         outlines: int = 0,
         sampled: int = SAMPLE_ROWS,
         seen: str = "",
-        named: Iterable[str] = (),
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
 
@@ -238,7 +253,6 @@ class ListedReader(BoxedReader):
           outlines: how many of these have an outline.
           sampled: how many rows the sample has at most, spread evenly.
           seen: see `Planned`.
-          named: images that annotations name and the listing does not.
         """
         notes = [*notes]
         if others:
@@ -258,7 +272,7 @@ class ListedReader(BoxedReader):
                 f"outlines of {outlines:,} object{plural}, or more, left out: the box "
                 f"around each is read; --masks all stores masks, too"
             )
-        stems = set(map(_stem, named))
+        stems: set[str] = set()
         listing = InputFiles.spooled(_with_stems(tables, stems), root=root)
         count = len(listing)
         if not count:

@@ -92,7 +92,6 @@ _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _TEXTS = ("name", "pose", "truncated", "difficult")
 _BOOLS = {"": 0, "0": 0, "1": 1, "false": 0, "true": 1}
 _FOLDERS = ("JPEGImages", "images")
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".bmp", ".webp")
 _SETS = {"train": "train", "val": "validation", "test": "test"}
 
 
@@ -121,13 +120,12 @@ class VocReader(ListedReader):
           SpecError: the image set that is asked for is not there.
         """
         root = files[0].root
+        paths = self.source_images(root)
         names: set[str] = set()
         sets: dict[str, Mapping[str, str] | None] = {}
         rows: list[dict[str, Any]] = []
-        images: list[str] = []
         for row, image in self.listed_files(files, names, []):
-            images.append(image.name)
-            folder, name = posixpath.split(row["path"])
+            folder, name = posixpath.split(row["annotation"])
             if folder not in sets:
                 lists = posixpath.join(posixpath.dirname(folder), "ImageSets")
                 lists = os.path.join(root, lists, self.image_set)
@@ -135,6 +133,7 @@ class VocReader(ListedReader):
             if (listed := sets[folder]) is not None:
                 row["split"] = listed.get(name.rpartition(".")[0])
                 row["reason"] = None if row["split"] else NOT_SELECTED
+            row["path"] = paths.image(image.name, row["annotation"], *_places(folder))
             rows.append(row)
         if self.image_set != "Main" and not any(sets.values()):
             raise SpecError(
@@ -150,7 +149,6 @@ class VocReader(ListedReader):
             notes=notes,
             outlines=counts[_OBJECTS] if self.masks == "all" else 0,
             sampled=_DRAWN_FILES if self.masks == "all" else SAMPLE_ROWS,
-            named=images,
         )
 
     def _find_masks(
@@ -161,7 +159,8 @@ class VocReader(ListedReader):
         Adds their paths to the rows of a listing where they are to be stored. Also
         returns notes on those that are not, or that images lack.
         """
-        above = [posixpath.dirname(posixpath.dirname(row["path"])) for row in rows]
+        origins = [row["annotation"] for row in rows]
+        above = [posixpath.dirname(posixpath.dirname(origin)) for origin in origins]
         counts: dict[str, int] = {}
         notes: list[str] = []
         for name, (what, lack) in _MASKS.items():
@@ -176,7 +175,8 @@ class VocReader(ListedReader):
                 )
             elif count:
                 for row, parent in zip(rows, above, strict=True):
-                    mask = masks[parent].of("", posixpath.basename(row["path"]), "")
+                    name_of = posixpath.basename(row["annotation"])
+                    mask = masks[parent].of("", name_of, "")
                     row[name] = mask and posixpath.join(folders[parent], mask)
                 if lacking := sum(row[name] is None for row in rows):
                     of_all = f"{lacking:,} of {len(rows):,} images"
@@ -188,7 +188,6 @@ class VocReader(ListedReader):
         image, data = super(VocReader, self).objects_of(row, root)
         if isinstance(image, Fault):
             return image, data
-        path = self._image_path(root, row["annotation"], image.name)
         if mask := row.get(_OBJECTS):
             pixels = functools.cache(lambda: _numbers_in(mask, self.image_policy))
             objects = [
@@ -196,7 +195,7 @@ class VocReader(ListedReader):
                 for number, item in enumerate(image.objects, start=1)
             ]
             image = image._replace(objects=objects)
-        return image._replace(path=path), data
+        return image, data
 
     def parse(self, data: bytes) -> ImageObjects:
         """Returns the content of a file; its name is that which is stated.
@@ -224,34 +223,17 @@ class VocReader(ListedReader):
             return super(VocReader, self).class_masks(rows, root, images)
         return {MASK: pa.array([row[_CLASSES] for row in rows], pa.string())}
 
-    def _image_path(self, root: str, origin: str, filename: str) -> str:
-        """Returns where the image of an XML file is, relative to the root if it can be.
 
-        The stated file name comes before the XML file's own with another suffix. Where
-        nothing is found, the likeliest path is returned.
-        """
-        folder, name = posixpath.split(origin)
-        above = posixpath.dirname(folder)
-        places = [posixpath.join(above, inner) for inner in _FOLDERS if folder]
-        places.append(folder)
-        # As of Oxford-IIIT pets: annotations/xmls beside images.
-        if above:
-            up = posixpath.dirname(above)
-            places += [posixpath.join(up, inner) for inner in _FOLDERS]
-        if self.images_root:
-            places = [self.images_root]
-        stem = name.rpartition(".")[0]
-        # Some tools write whole paths, some of them those of Windows: the longest tail
-        # of one that is there is meant.
-        parts = [p for p in filename.replace("\\", "/").split("/") if p.strip(".")]
-        names = ["/".join(parts[first:]) for first in range(len(parts))]
-        likely = parts[-1] if parts else stem + _SUFFIXES[0]
-        for name in (*names, *(stem + suffix for suffix in _SUFFIXES)):
-            for base in places:
-                path = posixpath.join(base, name)
-                if storage(os.path.join(root, path)).exists():
-                    return path
-        return posixpath.join(places[0], likely)
+def _places(folder: str) -> list[str]:
+    """Returns the folders that may hold VOC's images, by that of the XML files."""
+    above = posixpath.dirname(folder)
+    places = [posixpath.join(above, inner) for inner in _FOLDERS if folder]
+    places.append(folder)
+    # As of Oxford-IIIT pets: annotations/xmls beside images.
+    if above:
+        up = posixpath.dirname(above)
+        places += [posixpath.join(up, inner) for inner in _FOLDERS]
+    return places
 
 
 def _parse(data: bytes) -> Element:

@@ -227,6 +227,12 @@ def test_images_of_two_places_and_none(tmp_path: Folder) -> None:
     images = str(tmp_path / "elsewhere")
     found = read_planned(root, images_root=images)
     assert found.rows[0]["image/encoded"] == f"{images}/a.jpg"
+    # That folder is one more: images of the source are found all the same.
+    rows = "y/a.jpg,40,20,cat,4,2,20,10\nb.jpg,40,20,cat,4,2,20,10\n"
+    write(root, TUTORIAL + rows, "x/b.jpg")
+    found = read_planned(root, images_root=images)
+    places = [row["image/encoded"] for row in found.rows]
+    assert places == [f"{images}/a.jpg", "x/b.jpg"]
 
 
 @pytest.mark.parametrize("packed", [False, True])

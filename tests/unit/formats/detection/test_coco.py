@@ -520,15 +520,15 @@ def test_where_images_are(root: Folder, json_path: str, image_folder: str) -> No
     write_json(root / json_path, EXAMPLE)
     for item in EXAMPLE["images"]:
         write_image(root / image_folder / item["file_name"])
-    options = {"images_root": "data/"} if image_folder == "data" else {}
+    options = {"images_root": f"{root}/data/"} if image_folder == "data" else {}
     found = read(root, **options)
     assert os.path.normpath(root / found.rows[0]["image/encoded"]) == str(
         root / image_folder / "000000000009.jpg"
     )
 
 
-def test_an_image_counts_once_in_a_folder(root: Folder) -> None:
-    """Also where NFC and NFD of its name are two files, as after a sync from macOS."""
+def test_images_in_two_normal_forms(root: Folder) -> None:
+    """Where NFC and NFD of a name are two files, as after a sync, one is the image."""
     names = ["1.jpg", "2.jpg", "3.jpg", "\u00e1.jpg", "\u00e9.jpg"]
     listed = [image(i, file_name=name) for i, name in enumerate(names)]
     write_json(root / "labels.json", coco(listed, []))
@@ -537,7 +537,8 @@ def test_an_image_counts_once_in_a_folder(root: Folder) -> None:
     for name in names[3:]:
         for form in ("NFC", "NFD"):
             write_image(root / "images" / unicodedata.normalize(form, name))
-    assert [row["image/encoded"] for row in read(root).rows] == names
+    places = [*names[:3], *(f"images/{name}" for name in names[3:])]
+    assert [row["image/encoded"] for row in read(root).rows] == places
 
 
 def test_a_source_that_is_the_annotations_folder(root: Folder) -> None:
@@ -548,12 +549,33 @@ def test_a_source_that_is_the_annotations_folder(root: Folder) -> None:
 
 
 def test_images_that_are_nowhere(root: Folder) -> None:
-    """No image in any usual place is an error before anything is read."""
+    """No image below the source or beside it is an error before anything is read."""
     write_json(root / "a/b/instances_val.json", EXAMPLE)
     with pytest.raises(SourceError, match=r"000000000009.jpg.*--images-root") as caught:
         read(root)
     assert caught.value.exit_code == 4
-    assert str(caught.value).count("'a") == 6
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_images_of_two_places(root: Folder, *, below: bool) -> None:
+    """The folder that is given adds to the source; longest tails are found in both."""
+    names = ["x/1.jpg", "C:\\data\\2.jpg", "/mnt/y/3.jpg", "../1.jpg", "/etc/hostname"]
+    listed = [image(i, file_name=name) for i, name in enumerate(names)]
+    write_json(root / "labels.json", coco(listed, []))
+    elsewhere = root / "deep/else" if below else root.with_name("elsewhere")
+    for name in ("2.jpg", "deep/3.jpg"):
+        write_image(root / name)
+    write_image(elsewhere / "1.jpg")
+    write_image(elsewhere / "y/3.jpg")
+    found = read(root, images_root=str(elsewhere))
+    place = "deep/else" if below else str(elsewhere)
+    assert [row["image/encoded"] for row in found.rows] == [
+        f"{place}/1.jpg",
+        "2.jpg",
+        f"{place}/y/3.jpg",
+        f"{place}/1.jpg",
+        f"{place}/hostname",
+    ]
 
 
 def test_captions(root: Folder) -> None:
