@@ -35,7 +35,7 @@ from transforms.errors import BusyError, TargetError, UsageError
 from transforms.publishing import target
 from transforms.publishing.published import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
-from transforms.sidecars.render import render_sidecars
+from transforms.sidecars.text_protos import render_sidecars
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.folders import make

@@ -37,7 +37,7 @@ from transforms.core.statistics import MAX_CLASSES
 from transforms.errors import InputError, UsageError
 from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.reading.view import View
-from transforms.sidecars.label_map import LABEL_MAP_NAME
+from transforms.sidecars.text_protos import LABEL_MAP_NAME
 from transforms.storage.paths import is_remote
 from transforms.work.store import Store
 

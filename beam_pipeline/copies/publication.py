@@ -36,7 +36,7 @@ from transforms.publishing import target
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
 from transforms.reading.rows import class_names
-from transforms.sidecars.render import render_sidecars
+from transforms.sidecars.text_protos import render_sidecars
 from transforms.storage import folders
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute

@@ -41,7 +41,7 @@ from transforms.errors import (
 )
 from transforms.formats.tfrecord_files.stored_features import decode, record_types
 from transforms.reading.catalogue import Catalogue
-from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
+from transforms.sidecars.text_protos import LABEL_MAP_NAME, parse_label_map
 from transforms.storage.files import storage
 from transforms.work.store import Store
 

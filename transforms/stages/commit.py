@@ -29,7 +29,7 @@ from transforms.errors import (
 from transforms.publishing import target
 from transforms.publishing.parts import Model, announce
 from transforms.publishing.published import manifest_or_none
-from transforms.sidecars.render import render_sidecars
+from transforms.sidecars.text_protos import render_sidecars
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
 from transforms.stages.remarks import (

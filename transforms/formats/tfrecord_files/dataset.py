@@ -23,7 +23,7 @@ from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import DamageError, InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
-from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
+from transforms.sidecars.text_protos import LABEL_MAP_NAME, parse_label_map
 from transforms.storage.entries import stamp_of
 from transforms.storage.files import storage
 
