@@ -247,8 +247,9 @@ def with_masks(spec: Spec, inputs: Inputs) -> Inputs:
     is_open = spec.format == "auto" and not (spec.labels or spec.unlabelled)
     if inputs.format == "images" and not is_open:
         return inputs
-    asked = inputs.format == "pairs"
-    layout = find_layout(inputs.entries, **({"least": 0} if asked else {}))
+    asked = inputs.format == "pairs" or bool(inputs.mask_folder)
+    least = {"least": 0} if asked else {}
+    layout = find_layout(inputs.entries, named=inputs.mask_folder, **least)
     if layout is None:
         if not asked:
             return inputs

@@ -15,7 +15,8 @@ from beam_pipeline.planning.recognition import (
     are_json_lines,
     choose,
     format_of_named,
-    is_yolo_dataset,
+    format_of_yaml,
+    head_in,
     neighbours,
     recognise,
     takes_json_lines,
@@ -31,7 +32,7 @@ from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import HeldListing
-from transforms.formats.pairs import PairFolders
+from transforms.formats.pairs import PairFolders, masks_folder
 from transforms.formats.registry import FORMATS, TREES, Format, table_format
 from transforms.formats.source import Source
 from transforms.formats.tree_shape import only_texts
@@ -68,6 +69,7 @@ class Inputs:
       texts: of these, those that may hold annotations of images; see `only_texts`.
       masks: where the masks of images are; None where there are none.
       mask_files: all files in the folders of masks.
+      mask_folder: the name of these folders, where a YAML states it.
     """
 
     format: str
@@ -80,6 +82,7 @@ class Inputs:
     texts: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
     masks: PairFolders | None = None
     mask_files: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
+    mask_folder: str = ""
 
     def facts(self) -> dict[str, int | str]:
         """Returns what the manifest says of them: the same wherever they are."""
@@ -184,10 +187,10 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         raise SourceError(f"The source must exist; there is no {source!r}.")
     config = ""
     if standing != "folder":
-        if not is_yolo_dataset(spec):
+        if not (named := format_of_yaml(spec)):
             return _inputs_of_files(spec, [source])
         config, source = source, os.path.dirname(absolute(source))
-        spec = spec.model_copy(update={"source": source, "format": "yolo"})
+        spec = spec.model_copy(update={"source": source, "format": named})
     listed = storage(source).list_tree()
     if config:
         listed = without_other_yamls(listed, config)
@@ -209,12 +212,14 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
             f"The source must hold {source_format.title} files; {source!r} holds none."
         )
     notes = _pattern_notes(spec, listed) + _notes_on_skipped(others, format_name)
+    of_images = format_name in ("images", "pairs")
     has_texts = others and format_name == "images"
     texts = only_texts(entries) if has_texts else FileList.of(())
     return Inputs(
         *(format_name, absolute(source), kept, skipped, beside, notes),
         others[:_PASSED_OVER],
         texts,
+        mask_folder=masks_folder(others, head_in(source)) if of_images else "",
     )
 
 

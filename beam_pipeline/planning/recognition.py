@@ -22,6 +22,7 @@ from transforms.errors import BeamTFRecordError, InputError, SpecError, source_e
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name, plain_name
 from transforms.formats.input_files import open_content
 from transforms.formats.json_lines.cut import begins_as
+from transforms.formats.pairs import masks_folder
 from transforms.formats.registry import (
     FORMAT_OPTIONS,
     FORMATS,
@@ -172,12 +173,17 @@ def choose(
     )
 
 
-def is_yolo_dataset(spec: Spec) -> bool:
-    """Whether SOURCE is the YAML of a YOLO dataset, whose folder is to be read."""
-    if spec.format not in ("auto", "yolo") or not _YAML.search(spec.source):
-        return False
+def format_of_yaml(spec: Spec) -> str:
+    """Returns the format of the folder whose YAML is SOURCE; empty for other files."""
+    if not _YAML.search(spec.source):
+        return ""
     folder, name = os.path.split(absolute(spec.source))
-    return FORMATS["yolo"].recognised([(name, 0)], head_in(folder))
+    formats = {
+        "yolo": FORMATS["yolo"].recognised([(name, 0)], head_in(folder)),
+        "pairs": bool(masks_folder([name], head_in(folder))),
+    }
+    asked = formats if spec.format == "auto" else [spec.format]
+    return next((name for name in asked if formats.get(name)), "")
 
 
 def without_other_yamls(entries: FileList, path: str) -> FileList:

@@ -19,7 +19,7 @@ Sources of the names: ADE20K, Cityscapes, Carvana, Oxford-IIIT pets, Roboflow, C
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +73,9 @@ _SUFFIXES = (
 _LEFT = "_leftImg8bit"
 # Images that stand for all of a folder, and how many of 100 have a mask.
 _SAMPLED, _PAIRED = 256, 90
+# How tools for semantic masks state their folder in the YAML of a dataset.
+_FOLDER_KEY = re.compile(rb"(?m)^masks_dir[ \t]*:[ \t]*[\"']?([^\s\"'#][^\"'#\r\n]*)")
+_YAMLS = 32
 _BESIDE = re.compile(rf"(?:{'|'.join(map(re.escape, _SUFFIXES[1:]))})\.[^./]+$")
 
 
@@ -103,16 +106,33 @@ def mask_features(image: str) -> tuple[Feature, ...]:
     )
 
 
-def find_layout(files: FileList, *, least: int = _PAIRED) -> PairFolders | None:
+def find_layout(
+    files: FileList, *, least: int = _PAIRED, named: str = ""
+) -> PairFolders | None:
     """Returns the layout of images and masks; None where there is none.
 
     Args:
       files: all images of the source.
       least: of 100 images, so many must have a mask.
+      named: the folders of masks, where something says how they are called.
     """
-    candidates = _candidates(folder_counts(files))
+    candidates = _candidates(folder_counts(files), named)
     layout = _best(files, candidates, least) if candidates else None
     return layout or _beside(files, least)
+
+
+def masks_folder(paths: Iterable[str], head: Callable[[str], bytes]) -> str:
+    """Returns the name of the folder of masks that a YAML states; empty for none.
+
+    Args:
+      paths: of the source; YAMLs that are nearest to its root are looked into.
+      head: gives the first bytes of a file, or raises OSError.
+    """
+    yamls = [path for path in paths if path.lower().endswith((".yaml", ".yml"))]
+    nearest = sorted(yamls, key=lambda path: (path.count("/"), path))[:_YAMLS]
+    stated = next(filter(None, map(_FOLDER_KEY.search, map(head, nearest))), None)
+    folder = stated[1].decode(errors="replace").strip() if stated else ""
+    return posixpath.basename(folder.rstrip("/"))
 
 
 def layout_of(files: FileList, masks: FileList, base: str) -> PairFolders:
@@ -303,7 +323,7 @@ def masks_in(folder: str) -> MaskIndex:
     return MaskIndex("", filter(is_image_name, paths))
 
 
-def _candidates(folders: Iterable[str]) -> dict[str, list[str]]:
+def _candidates(folders: Iterable[str], named: str) -> dict[str, list[str]]:
     """Returns folders that may hold images, each with those that may hold masks."""
     children: dict[str, set[str]] = {}
     for folder in folders:
@@ -314,6 +334,7 @@ def _candidates(folders: Iterable[str]) -> dict[str, list[str]]:
     out = {}
     for above, names in sorted(children.items()):
         masks = sorted(name for name in names if _MASKS.fullmatch(bare_name(name)))
+        masks = [named] if named in names else masks
         for name in sorted(names - {*masks}):
             # Masks of another split are those of other images, perhaps of equal names.
             own = [m for m in masks if len({*_split_words(name), *_split_words(m)}) < 2]

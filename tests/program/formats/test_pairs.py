@@ -62,6 +62,28 @@ def test_pairs(tmp_path: Folder) -> None:
         np.testing.assert_array_equal(found[f"a{seed}.jpg"], numbers(0, seed))
 
 
+@pytest.mark.parametrize("source", ["", "data.yaml"])
+def test_a_folder_that_a_yaml_names(tmp_path: Folder, source: str) -> None:
+    """`masks_dir` of YOLO's YAML is in the place of `images`, also beside labels."""
+    root, out = tmp_path / "in", tmp_path / "out"
+    for split, seed in (("train", 1), ("val", 2)):
+        write_photo(root / f"images/{split}/a{seed}.jpg", seed)
+        write_mask(root / f"m1/{split}/a{seed}.png", numbers(0, seed))
+    (root / "labels/train").mkdir(parents=True)
+    (root / "labels/train/a1.txt").write_text("0 .5 .5 .2 .2\n")
+    splits = "train: images/train\nval: images/val\n"
+    config = root / "data.yaml"
+    config.write_text(f"names: [c]\n{splits}masks_dir: 'm1/'  # of classes\n")
+    convert(root / source, out)
+    assert split_sizes(out) == {"train": 1, "validation": 1}
+    found = masks(out)
+    for seed in (1, 2):
+        np.testing.assert_array_equal(found[f"a{seed}.jpg"], numbers(0, seed))
+    config.write_text(f"names: [c]\n{splits}masks_dir: m2\n")
+    said = refused(4, root, tmp_path / "no")
+    assert "--masks FOLDER" in said
+
+
 def test_a_list_of_classes(tmp_path: Folder) -> None:
     """Colours and values become the numbers of their lines, and have names."""
     colours = np.stack([numbers(0, 128), numbers(0, 0), numbers(0, 64)], axis=-1)

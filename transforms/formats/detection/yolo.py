@@ -49,7 +49,7 @@ from transforms.formats.detection.yolo_files import (
 )
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.label_join import SourcePaths
-from transforms.formats.pairs import MASK_WORDS
+from transforms.formats.pairs import MASK_WORDS, masks_folder
 from transforms.formats.table import InputFile, Planned, spread
 
 # Labels that are looked into, for outlines and to know a source by, and texts that may
@@ -310,11 +310,14 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
     """Whether a source is YOLO's; raises OSError.
 
     It has the YAML of a dataset, or texts with the names of images, of which 9 of 10
-    look like labels: a broken one becomes a reject.
+    look like labels: a broken one becomes a reject. With a folder of masks in the YAML
+    it is of pairs.
     """
     suffixes = (".yaml", ".yml", ".txt")
     named = [path for path, _ in files if path.lower().endswith(suffixes)]
     yamls = [path for path in named if IS_YAML.search(path)]
+    if masks_folder(yamls, head):
+        return False
     if any(is_data(head(p)) for p in sorted(yamls, key=by_depth)[:LOOKED_AT]):
         return True
     texts = [p for p in named if not (IS_YAML.search(p) or IS_NAMES.search(p))]

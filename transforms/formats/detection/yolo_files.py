@@ -35,8 +35,6 @@ IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
 _IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLIT_WORDS)})\.txt$")
 _NAMES_KEY = re.compile(rb"(?m)^(names|nc)\s*:")
 _SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
-# Semantic masks, which are no objects.
-_MASKS = re.compile(rb"(?m)^masks_dir\s*:")
 # YAML files that are looked into.
 LOOKED_AT = 32
 _MOST_CONFIG_BYTES = 16 << 20
@@ -232,5 +230,4 @@ def _checked(names: Mapping[int, str]) -> dict[int, str]:
 
 def is_data(start: bytes) -> bool:
     """Whether a YAML is one of a dataset, by its first bytes."""
-    keys = _NAMES_KEY.search(start), _SPLIT_KEY.search(start)
-    return all(keys) and not _MASKS.search(start)
+    return bool(_NAMES_KEY.search(start) and _SPLIT_KEY.search(start))

@@ -126,8 +126,13 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "texts of classes": ("images", {"c/a.jpg": "", "c/classes.txt": "cat\n"}),
     "another YAML": ("images", {"c/a.jpg": "", "conf.yaml": "names: [a]\nepochs: 3\n"}),
     "masks of YOLO": (
-        "images",
-        {"c/a.jpg": "", "data.yaml": f"{YAML}masks_dir: masks\n"},
+        "pairs",
+        {
+            "images/a.jpg": "",
+            "labels/a.txt": BOX,
+            "masks/a.png": "",
+            "data.yaml": f"{YAML}masks_dir: masks\n",
+        },
     ),
     "other JSON": ("images", {"c/a.jpg": "", "c/a.json": '{"shapes": 3}'}),
     "JSON of flags": ("images", {"c/a.jpg": "", "a.json": '{"flags": {"images": []}}'}),
