@@ -10,13 +10,11 @@ import contextlib
 import dataclasses
 import functools
 import io
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Block
@@ -180,19 +178,20 @@ class CsvFiles(TableReader):
         """Yields the rows of files, of small ones that can be joined together."""
         far = is_remote(files[0].path)
         contents = read_ahead(self._content, files, far=far)
-        joined = join_files(contents, self._header_of, most_bytes=block_bytes)
-        for _, group in itertools.groupby(
-            joined, lambda it: isinstance(it, JoinedFiles)
-        ):
-            alone = []
-            for file in group:
-                if isinstance(file, JoinedFiles):
-                    yield read_joined(file, self.names, columns, self.beside)
-                else:
-                    alone.append(file)
+        alone: list[InputFile] = []
+        for run in runs_to_join(contents, self._header_of, most_bytes=block_bytes):
+            raw = self._joined(run, columns) if len(run.files) > 1 else None
+            if raw is None:
+                alone += run.files
+                continue
             yield from super(CsvFiles, self).read_whole(
                 alone, columns, block_bytes=block_bytes
             )
+            alone = []
+            yield raw
+        yield from super(CsvFiles, self).read_whole(
+            alone, columns, block_bytes=block_bytes
+        )
 
     def _content(self, file: InputFile) -> tuple[InputFile, CsvDialect, bytes | None]:
         """Returns what `join_files` is to join."""
@@ -215,6 +214,64 @@ class CsvFiles(TableReader):
         check_same_columns(self.named_in, self.names, origin, header.names)
         return dialect, header
 
+    def _joined(self, run: "Run", columns: Sequence[str]) -> RawRows | None:
+        """Returns the rows of files as of one text; None where quotes forbid it."""
+        text = b"".join(run.bodies)
+        begins = np.cumsum([0, *map(len, run.bodies)])
+        records, lines, _, scan = scanned(text, run.dialect)
+        # Where files begin, records must begin; the last ones end with the text.
+        records = np.append(records, len(text))
+        first_rows = np.searchsorted(records, begins)
+        if scan.inside or (records[first_rows] != begins).any():
+            return None
+        first_lines = np.searchsorted(lines, begins)
+        inputs = run.files
+        # Any start but 0, where the text would begin with the header.
+        block = Block(inputs[0].origin, 1, 1 + len(text), rows=int(first_rows[-1]))
+        raw = read_raw(text, block, run.dialect, self.names, columns, self.beside)
+        places = raw.numbers
+        owners = np.searchsorted(first_rows, places, side="right") - 1
+        numbers = places - first_rows[owners]
+        origins = pa.array([file.origin for file in inputs], pa.string())
+        starts = np.array(run.starts, np.int64)
+        sizes = np.array([file.size for file in inputs], np.int64) - starts
+        shares = numbers * sizes[owners] // np.diff(first_rows)[owners]
+        positions = np.array(
+            [f.position_at(s) for f, s in zip(inputs, run.starts, strict=True)]
+        )
+
+        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+            assert raw.reject is not None
+            out = []
+            for (number, *_), rejection in zip(
+                complaints, raw.reject(complaints), strict=True
+            ):
+                owner = int(np.searchsorted(first_rows, number, side="right")) - 1
+                assert rejection.line is not None
+                before = int(first_lines[owner]) - run.header_lines
+                out.append(
+                    dataclasses.replace(
+                        rejection,
+                        source=inputs[owner].origin,
+                        row=number - int(first_rows[owner]) + 1,
+                        line=rejection.line - before,
+                    )
+                )
+            return out
+
+        start, position = int(starts[0]), int(positions[0])
+        return dataclasses.replace(
+            raw,
+            block=dataclasses.replace(
+                block, start=start, stop=start + int(sizes.sum()), position=position
+            ),
+            numbers=numbers,
+            reject=reject,
+            origins=origins.take(pa.array(owners)),
+            places=places,
+            positions=positions[owners] + shares,
+        )
+
 
 def _pieces(
     stream: Unpacked, origin: str, dialect: CsvDialect, limit_rows: int | None
@@ -232,89 +289,22 @@ def _pieces(
 _dialect = functools.lru_cache(maxsize=8)(CsvDialect)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class JoinedFiles:
-    """The records of several files, end to end.
+class Run(NamedTuple):
+    """Files of one dialect whose records can be read as one text; or one file.
 
     Attributes:
       dialect: how they are written.
+      header_lines: that end before the records of each.
       files: k files.
-      text: their records, without headers; each file's last one has a line end.
-      starts: for each file, where its records start in it.
-      first_line: the 1-based line on which they start, in each.
-      first_rows: int64 array of k + 1: the number of records before each file's.
-      first_lines: int64 array of k: how many lines of `text` end before each file's.
+      bodies: of each its records, whose last one has a line end.
+      starts: where they start in each.
     """
 
     dialect: CsvDialect
-    files: tuple[InputFile, ...]
-    text: bytes
-    starts: npt.NDArray[np.int64]
-    first_line: int
-    first_rows: npt.NDArray[np.int64]
-    first_lines: npt.NDArray[np.int64]
-
-
-def read_joined(
-    joined: JoinedFiles,
-    names: Sequence[str],
-    wanted: Sequence[str],
-    beside: Sequence[str],
-) -> RawRows:
-    """Returns the rows of all files; see `read_raw`."""
-    inputs, first_rows = joined.files, joined.first_rows
-    rows = int(first_rows[-1])
-    # Any start but 0, where the text would begin with the header.
-    block = Block(inputs[0].origin, 1, 1 + len(joined.text), rows=rows)
-    raw = read_raw(joined.text, block, joined.dialect, names, wanted, beside)
-    places = raw.numbers
-    owners = np.searchsorted(first_rows, places, side="right") - 1
-    numbers = places - first_rows[owners]
-    origins = pa.array([file.origin for file in inputs], pa.string())
-    sizes = np.array([file.size for file in inputs], np.int64)
-    shares = numbers * (sizes - joined.starts)[owners]
-    shares //= np.diff(first_rows)[owners]
-    begins = np.array(
-        [
-            file.position_at(start)
-            for file, start in zip(inputs, joined.starts.tolist(), strict=True)
-        ]
-    )
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        assert raw.reject is not None
-        out = []
-        for complaint, rejection in zip(
-            complaints, raw.reject(complaints), strict=True
-        ):
-            number = complaint[0]
-            owner = int(np.searchsorted(first_rows, number, side="right")) - 1
-            assert rejection.line is not None
-            before = int(joined.first_lines[owner]) - joined.first_line + 1
-            out.append(
-                dataclasses.replace(
-                    rejection,
-                    source=inputs[owner].origin,
-                    row=number - int(first_rows[owner]) + 1,
-                    line=rejection.line - before,
-                )
-            )
-        return out
-
-    return dataclasses.replace(
-        raw,
-        block=dataclasses.replace(
-            block,
-            start=int(joined.starts[0]),
-            stop=int(joined.starts[0] + (sizes - joined.starts).sum()),
-            position=int(begins[0]),
-        ),
-        numbers=numbers,
-        reject=reject,
-        origins=origins.take(pa.array(owners)),
-        places=places,
-        positions=begins[owners] + shares,
-    )
+    header_lines: int
+    files: list[InputFile]
+    bodies: list[bytes]
+    starts: list[int]
 
 
 def may_join(size: int, dialect: CsvDialect) -> bool:
@@ -329,15 +319,16 @@ def may_join(size: int, dialect: CsvDialect) -> bool:
     )
 
 
-def join_files(
+def runs_to_join(
     contents: Iterable[tuple[InputFile, CsvDialect, bytes | None]],
     header_of: Callable[[bytes, InputFile], bytes],
     *,
     most_bytes: int,
-) -> Iterator[InputFile | JoinedFiles]:
-    """Yields files joined where they can be, and the others; in their order.
+) -> Iterator[Run]:
+    """Yields files in runs that can be joined, and the others; in their order.
 
-    A compressed file is never joined: its bytes are no text.
+    A compressed file is never joined: its bytes are no text. Nor is one without
+    records: it has nothing to read.
 
     Args:
       contents: files, how they are written, and all of their bytes; None for one that
@@ -346,97 +337,40 @@ def join_files(
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
     """
-    joining: _Joining | None = None
+    run, header, size = Run(CsvDialect(), 0, [], [], []), b"", 0
     for file, dialect, data in contents:
-        if data is not None and (joining is None or joining.dialect != dialect):
-            if joining is not None:
-                yield from joining.flush()
+        is_new = data is not None and not (header and dialect == run.dialect)
+        begins = None
+        if is_new:
             header = b""
             # The reader of single files says a fault again, where it should.
             with contextlib.suppress(InputError):
                 header = header_of(data, file)
-            joining = _Joining(dialect, header) if header else None
-        if joining is None:
-            yield file
-            continue
-        body = None if data is None else joining.body_of(data)
-        if (
-            body is None
-            or joining.size >= most_bytes
-            or len(joining.files) == _MOST_FILES
-        ):
-            yield from joining.flush()
-        if body is None:
-            yield file
-        else:
-            joining.add(file, *body)
-    if joining is not None:
-        yield from joining.flush()
+        if data is not None and header:
+            begins = _records_begin(data, header)
+        is_full = size >= most_bytes or len(run.files) == _MOST_FILES
+        if is_new or begins is None or is_full:
+            if run.files:
+                yield run
+            lines = len(header.splitlines())
+            run, size = Run(dialect if is_new else run.dialect, lines, [], [], []), 0
+        if begins is None:
+            yield Run(dialect, 0, [file], [], [])
+        elif body := data[begins:]:
+            run.files.append(file)
+            run.bodies.append(body if body[-1:] in _ENDS else body + b"\n")
+            run.starts.append(begins)
+            size += len(run.bodies[-1])
+    if run.files:
+        yield run
 
 
-class _Joining:
-    """Files that wait until no other can join them."""
-
-    def __init__(self, dialect: CsvDialect, header: bytes) -> None:
-        self.dialect = dialect
-        self.header = header
-        lines = header.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self.first_line = 2 + lines.count(b"\n")
-        self._clear()
-
-    def _clear(self) -> None:
-        self.files: list[InputFile] = []
-        self.bodies: list[bytes] = []
-        self.starts: list[int] = []
-        self.size = 0
-
-    def body_of(self, data: bytes) -> tuple[bytes, int] | None:
-        """Returns the records of a file, and where they start; None if it cannot join.
-
-        No records are a body, too.
-        """
-        start = len(_BOM) if data.startswith(_BOM) else 0
-        if not data.startswith(self.header, start):
-            return None
-        end = _LINE_END(data, start + len(self.header))
-        if end is None:
-            return None
-        start = end.end()
-        body = data[start:]
-        if body[:1] in _ENDS or not (body.isascii() or is_text(body)):
-            return None
-        return (body if not body or body[-1:] in _ENDS else body + b"\n"), start
-
-    def add(self, file: InputFile, body: bytes, start: int) -> None:
-        """Adds a file; one without records has nothing to add."""
-        if body:
-            self.files.append(file)
-            self.bodies.append(body)
-            self.starts.append(start)
-            self.size += len(body)
-
-    def flush(self) -> Iterator[InputFile | JoinedFiles]:
-        """Yields the files that wait, as one; each by itself where quotes forbid it."""
-        files, bodies, starts = self.files, self.bodies, self.starts
-        self._clear()
-        if len(files) < 2:
-            yield from files
-            return
-        text = b"".join(bodies)
-        begins = np.cumsum([0, *map(len, bodies)])
-        records, lines, _, scan = scanned(text, self.dialect)
-        # Where files begin, records must begin; the last ones end with the text.
-        records = np.append(records, len(text))
-        first_rows = np.searchsorted(records, begins)
-        if scan.inside or (records[first_rows] != begins).any():
-            yield from files
-            return
-        yield JoinedFiles(
-            self.dialect,
-            tuple(files),
-            text,
-            np.array(starts, np.int64),
-            self.first_line,
-            first_rows,
-            np.searchsorted(lines, begins[:-1]),
-        )
+def _records_begin(data: bytes, header: bytes) -> int | None:
+    """Returns where records start in a file's bytes; None where it cannot join."""
+    start = len(_BOM) if data.startswith(_BOM) else 0
+    if not data.startswith(header, start):
+        return None
+    end = _LINE_END(data, start + len(header))
+    if end is None or data[end.end() : end.end() + 1] in _ENDS:
+        return None
+    return end.end() if data.isascii() or is_text(data) else None

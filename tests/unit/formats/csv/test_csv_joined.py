@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.table_reading import listed
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.reader import JoinedFiles, join_files
+from transforms.formats.csv.reader import runs_to_join
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.raw_rows import RawRows, gathered
 from transforms.formats.table import InputFile, TableReader
@@ -121,14 +121,11 @@ def test_what_joins(tmp_path: pathlib.Path) -> None:
     datas = [b"a,b\n1,x\n", b"\xef\xbb\xbfa,b\r\n2,y", b'a,b\n"3",z\n', b"a,b\n"]
     inputs = written(str(tmp_path), [*datas, b"a,b\n\n4,x\n", b"a,b\n5,x\n"])
     contents = map(READER._content, inputs)
-    found = [*join_files(contents, READER._header_of, most_bytes=LARGE)]
-    joined = found[0]
-    assert isinstance(joined, JoinedFiles)
+    joined, *others = runs_to_join(contents, READER._header_of, most_bytes=LARGE)
     assert [file.origin for file in joined.files] == ["000.csv", "001.csv", "002.csv"]
-    assert joined.text == b'1,x\n2,y\n"3",z\n'
-    assert joined.starts.tolist() == [4, 8, 4]
-    assert joined.first_rows.tolist() == [0, 1, 2, 3]
-    assert found[1:] == inputs[4:]
+    assert joined.bodies == [b"1,x\n", b"2,y\n", b'"3",z\n']
+    assert joined.starts == [4, 8, 4]
+    assert [run.files for run in others] == [[file] for file in inputs[4:]]
 
 
 def test_a_changed_file_is_an_error(tmp_path: pathlib.Path) -> None:
