@@ -18,7 +18,7 @@ from transforms.core.placing.sharding import Sharding
 from transforms.core.placing.splitting import SplitSource, usual_order
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import Segment
-from transforms.publishing.shared_run import Seen, SharedRun
+from transforms.publishing.target import Seen, SharedRun
 from transforms.rows.spool import SpooledBundle
 from transforms.rows.tally import merge_tallies
 from transforms.rows.typed_rows import RowRule, SpooledTypes

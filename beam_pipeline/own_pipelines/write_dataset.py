@@ -31,7 +31,7 @@ from transforms.core.model import Fact, ShardFile
 from transforms.core.placing.sharding import ShardCounts
 from transforms.errors import CommitError, SpecError
 from transforms.publishing import target
-from transforms.publishing.shared_run import Seen, SharedRun
+from transforms.publishing.target import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
 from transforms.rows.spool import SpooledBundle
 from transforms.stages.commit import commit_dataset

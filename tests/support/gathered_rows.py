@@ -23,7 +23,7 @@ from transforms.core.rows.record_columns import (
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import Segment, in_source_order
 from transforms.core.vocabulary import load_classes
-from transforms.publishing.shared_run import Seen
+from transforms.publishing.target import Seen
 from transforms.rows.spool import Spool, SpooledBundle
 from transforms.rows.typed_rows import read_piece
 from transforms.shards.shard_job import load_segments

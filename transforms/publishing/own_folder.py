@@ -108,7 +108,7 @@ class OwnFolder:
     def publishing(self) -> contextlib.AbstractContextManager[None]:
         """Holds the lock of publications, for which it waits.
 
-        Runs that nobody holds the folder for (`transforms.publishing.shared_run`)
+        Runs that nobody holds the folder for (`transforms.publishing.target`)
         publish in turn, so that each sees what the one before it has done.
 
         Raises:

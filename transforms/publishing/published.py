@@ -21,7 +21,7 @@ from transforms.storage.files import storage
 from transforms.work.store import Store
 
 SHARED = "rows-"
-"""How the names of shared runs begin; see `transforms.publishing.shared_run`."""
+"""How the names of shared runs begin; see `transforms.publishing.target`."""
 # How many names of others a message shows.
 _SHOWN = 5
 

@@ -29,7 +29,7 @@ from transforms.core.reasons import Rejection
 from transforms.core.segment import Segment
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
-from transforms.publishing.shared_run import SharedRun
+from transforms.publishing.target import SharedRun
 from transforms.rows.spool import Spool, SpooledBundle
 from transforms.rows.typed_rows import RowRule
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage

@@ -11,7 +11,7 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       reports-*/  stamps of the processes of a run; see `work.worker_check`
 
 Where the rows of a pipeline decide what is written, `dataset/` and `rejects/` have a
-folder for each plan; see `transforms.publishing.shared_run`.
+folder for each plan; see `transforms.publishing.target`.
 """
 
 import contextlib

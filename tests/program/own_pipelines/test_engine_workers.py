@@ -17,7 +17,7 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.sources import write_csv
 from transforms.errors import TargetError, WorkerError
-from transforms.publishing.shared_run import SharedRun
+from transforms.publishing.target import SharedRun
 from transforms.storage import visibility
 from transforms.work import worker_check
 from transforms.work.worker_check import WorkerRules

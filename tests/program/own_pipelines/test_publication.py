@@ -36,7 +36,7 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.publishing import local
-from transforms.publishing.shared_run import SharedRun
+from transforms.publishing.target import SharedRun
 from transforms.rows.spool import Spool, SpooledBundle
 from transforms.shards import write_shard
 from transforms.shards.write_shard import ShardGroup
