@@ -176,7 +176,7 @@ def _table(batches: _Rows, identity: Sequence[str]) -> pa.Table:
 
 
 def _joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
-    """Returns values of columns as bytes, joined in a row; missing ones are skipped."""
+    """Returns what records are compared by: values of columns as bytes, joined."""
     texts = []
     for column in columns:
         column = decoded(column)

@@ -245,7 +245,7 @@ def _indexes(
     had: Mapping[str, FileFacts],
     store: Store,
 ) -> Iterator[FileFacts]:
-    """Publishes the indexes that a shard had before; yields their facts."""
+    """Publishes beside a shard the indexes that it had; yields their facts."""
     made: Mapping[str, bytes] = {}
     for form in (index_file, text_index_file):
         before = had.get(form(source.facts.file))

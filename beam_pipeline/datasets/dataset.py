@@ -48,7 +48,7 @@ _SHOWN = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dataset:
-    """A directory and what its manifest says.
+    """A dataset: its directory, and what its manifest says.
 
     Attributes:
       directory: of the dataset.
@@ -319,7 +319,7 @@ def _has_other_suffix(name: str) -> bool:
 
 
 def _what_else(path: str) -> str:
-    """Returns what may be meant by a path without TFRecord files, for a message."""
+    """Returns what may be meant by a path that is no dataset and no TFRecord file."""
     names = []
     if storage(path).is_folder():
         with contextlib.suppress(SourceError):

@@ -206,7 +206,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def label_of(features: Iterable[Feature]) -> Feature | None:
-    """Returns the label to predict of an opened dataset's features, or the only one."""
+    """Returns the label to predict of an `OpenDataset`'s features, or the only one."""
     labels = [
         feature
         for feature in features
@@ -217,12 +217,12 @@ def label_of(features: Iterable[Feature]) -> Feature | None:
 
 
 def names_files(feature: Feature) -> bool:
-    """Whether a feature of an opened dataset names the file of each record."""
+    """Whether a feature of an `OpenDataset` names the file of each record."""
     return feature.name.rpartition("/")[2] == "filename" and feature.kind is Kind.TEXT
 
 
 def number_to_predict(dataset: OpenDataset) -> Feature | None:
-    """Returns the integer of an opened dataset that is the class of each row."""
+    """Returns the integer of an `OpenDataset` that is the class of each row."""
     numbers = (
         feature
         for feature in dataset.features.values()
@@ -232,7 +232,7 @@ def number_to_predict(dataset: OpenDataset) -> Feature | None:
 
 
 def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
-    """Returns a condition over an opened dataset as one text; empty for none.
+    """Returns a condition over an `OpenDataset` as one text; empty for none.
 
     Args:
       dataset: that it is over.

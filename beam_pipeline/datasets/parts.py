@@ -148,7 +148,7 @@ def _joined_splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
 
 
 def class_counts(splits: Sequence[SplitFacts]) -> dict[str, dict[str, int]]:
-    """Returns feature -> class -> records; of features that are counted everywhere."""
+    """Returns feature -> class -> records of all parts, where all have counted it."""
     out = {}
     for name in dict.fromkeys(name for split in splits for name in split.classes):
         if all(name in split.classes for split in splits if split.records):
@@ -171,7 +171,7 @@ def _facts(
 
 
 def joined_statistics(feature: str, manifests: Sequence[Manifest]) -> Statistics:
-    """Returns what is true of the values of a feature in several datasets."""
+    """Returns what is true of the values of a feature in all parts or datasets."""
     stated = (f for m in manifests for f in m.features if f.feature.name == feature)
     merged = functools.reduce(
         Statistics.merge, (facts.statistics for facts in stated), Statistics()
@@ -192,7 +192,7 @@ def _summed_accounts(accounts: Sequence[Account]) -> Account:
 
 
 def summed_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Returns how often each name was counted in all."""
+    """Returns how often each name was counted in all parts."""
     out: collections.Counter[str] = collections.Counter()
     for tally in counts:
         out.update(tally)

@@ -53,7 +53,7 @@ _SAMPLE_BYTES = 1 << 20
 
 
 class _Digested:
-    """What is to be read: facts that differ where their digests do."""
+    """What is to be read, with a digest: other records or rows have another one."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class _Digested:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadingPlan(_Digested):
-    """Everything that workers need to know.
+    """The plan of what is read: all that workers need to know.
 
     Attributes:
       shards: to read, in order.
@@ -81,7 +81,7 @@ class ReadingPlan(_Digested):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Readable(_Digested):
-    """What is at the path.
+    """What there is to read at a path.
 
     Attributes:
       shards: (split, shard); the split is empty where there are none.
@@ -106,7 +106,7 @@ class Readable(_Digested):
 
 
 def find_records(path: str, features: Mapping[str, Said]) -> Readable:
-    """Returns what is at a path; features that are not known are those of records.
+    """Returns what there is to read at a path, with features of records, too.
 
     Args:
       path: of a dataset, or of TFRecord files; see `plan_reading`.
@@ -125,7 +125,7 @@ def plan_reading(
     features: Mapping[str, Said] | None = None,
     labels: Labels = "names",
 ) -> ReadingPlan:
-    """Returns what is read of a path; see `ReadDataset` for the arguments.
+    """Returns the plan of what is read at a path; see `ReadDataset`.
 
     Raises:
       SpecError: an argument is wrong, or names no split or no feature.
@@ -224,7 +224,7 @@ def _check_bare(path: str, folders: Mapping[str, Sequence[str]]) -> None:
 
 
 def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Readable | None:
-    """Returns what a manifest states; None where files are meant that it lacks."""
+    """Returns what is to be read by a manifest; None for files that it lacks."""
     manifest = dataset.manifest
     shards = {
         shard.file: (
@@ -265,7 +265,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Readable | Non
 
 
 def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
-    """Returns the catalogue to be read of each split that has one."""
+    """Returns what reads each split that has a catalogue from that."""
     fitting = [
         facts.feature for facts in dataset.manifest.features if _fits_catalogue(facts)
     ]
@@ -280,7 +280,7 @@ def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
 
 
 def _fits_catalogue(facts: FeatureFacts) -> bool:
-    """Whether a feature can be read from a catalogue: timestamps may be too far."""
+    """Whether a feature is read from the catalogue, not from records."""
     if facts.feature.kind is not Kind.TIMESTAMP or facts.feature.unit not in ("", "s"):
         return True
     ends = (facts.statistics.minimum, facts.statistics.maximum)
@@ -290,7 +290,7 @@ def _fits_catalogue(facts: FeatureFacts) -> bool:
 def _tfds_contents(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
 ) -> Readable | None:
-    """Returns what a dataset of TFDS holds; None where there is none of these names."""
+    """Returns what is to be read of a dataset of TFDS; None where it lacks a name."""
     dataset = dataset_beside(os.path.join(directory, "-"), "-")
     if dataset is None or not dataset.shards:
         return None

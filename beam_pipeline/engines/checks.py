@@ -63,7 +63,7 @@ def values_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def environment_given(flags: Mapping[str, Any]) -> bool:
-    """Whether Beam's own flags say how workers are started."""
+    """Whether Beam's flags say how workers are started; read before a job runs."""
     return any(flags.get(name) for name in _ENVIRONMENT)
 
 
@@ -83,7 +83,7 @@ class EngineWorkers:
 def workers_of(
     runner: str, flags: Mapping[str, Any], *, starts_here: bool
 ) -> EngineWorkers | None:
-    """Returns the workers whose paths are checked; None for those of this machine.
+    """Returns the workers whose view of paths is to be checked; None for those here.
 
     Args:
       runner: Beam's name of it.
@@ -105,7 +105,7 @@ def workers_of(
 
 
 def master_of(runner: str, flags: Mapping[str, Any]) -> str:
-    """Returns the master that flags of Beam name for a runner; "" for none."""
+    """Reads the master of a runner from Beam's flags; returns "" for none."""
     return str(flags.get(MASTERS.get(runner, "")) or "")
 
 

@@ -164,7 +164,9 @@ class Engine:
 
 
 def brought(program: str) -> str:
-    """Returns the path of a preset's job server from `scripts/cluster`, or "".
+    """Returns the path of the program that a preset names; "" for none.
+
+    `scripts/cluster` brings it.
 
     Args:
       program: its file, below the cache, with braces for Beam's version. Of several
@@ -181,7 +183,7 @@ def brought(program: str) -> str:
 
 
 def _job_name(output: str) -> str:
-    """Returns a job name for the flags of any preset: ASCII, new, by the output."""
+    """Returns what presets say for --job_name: ASCII, new, by the output."""
     named = re.sub(r"[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower())
     parts = "beam-tfrecord", named.strip("-")[:_NAME_CHARS]
     return "-".join(filter(None, (*parts, secrets.token_hex(_NAME_BYTES))))

@@ -185,7 +185,7 @@ def _kind_note(feature: Feature, facts: Evidence) -> str:
 def _image_notes(
     inferred: Sequence[Feature], schema: Schema, shares: Mapping[str, float]
 ) -> list[str]:
-    """Returns a note on each column that may be of images, by evidence of its cells."""
+    """Returns a note on each column whose evidence says that it may be of images."""
     images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
     notes = {}
     for feature in inferred:
@@ -208,7 +208,7 @@ def _image_notes(
 
 
 def _box_notes(schema: Schema) -> list[str]:
-    """Returns a note on evidence that a table has a row for each box of an image."""
+    """Returns a note where the evidence is that rows of a table are boxes."""
     names = {
         feature.source_column
         for feature in schema.stored
@@ -234,7 +234,7 @@ def _box_notes(schema: Schema) -> list[str]:
 
 
 def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
-    """Returns a note on evidence that images are masks, whose pixels would mix."""
+    """Returns a note where the evidence is that images are masks, as they are named."""
     images = schema.of_kind(Kind.IMAGE)
     changes = spec.resize or spec.channels or spec.image_format == "jpeg"
     if len(images) < 2 or not changes:
@@ -296,7 +296,7 @@ def feature_evidence(
 
 
 def _stored_alike(one: Feature, other: Feature) -> bool:
-    """Whether two features store a column alike, so that evidence serves both."""
+    """Whether the evidence of one feature is that of another one, too."""
     fields = (
         *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
         *("inexact_integers", "at_least", "at_most", "allowed", "matches"),

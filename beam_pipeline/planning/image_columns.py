@@ -42,7 +42,9 @@ _LOOKED_AT, _MOST_FOLDERS = 64, 8
 
 
 def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
-    """Returns role -> name of what is stored of a column of images; empty for nothing.
+    """Returns role -> name of what is stored of a column of images, or of a folder.
+
+    An empty name is for nothing.
 
     Args:
       spec: of the job.
@@ -242,7 +244,7 @@ def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Featu
 
 
 def items_of(column: pa.Array | pa.ChunkedArray | None) -> Any:
-    """Returns the images or other values of a column, or those in its lists."""
+    """Returns the images in a column or in its lists; of other columns the values."""
     while column is not None and is_list(column.type):
         column = pc.list_flatten(column)
     return column

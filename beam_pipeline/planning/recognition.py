@@ -167,7 +167,7 @@ def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
 def choose(
     spec: Spec, entries: FileList, takes: Callable[[str], bool] = lambda _: True
 ) -> Chosen:
-    """Returns the files that the patterns of a job choose, of those to recognise."""
+    """Returns the files to recognise: those that the patterns of a job choose."""
     return choose_files(
         entries, takes=takes, include=spec.include, exclude=spec.exclude
     )
@@ -327,7 +327,7 @@ def _suffix(path: str) -> str:
 
 
 class _NamesAndSizes:
-    """Paths and sizes that a format is recognised by; asked for several times."""
+    """Paths and sizes by which a format is recognised, which asks several times."""
 
     def __init__(self, files: FileList) -> None:
         self._files = files
@@ -384,7 +384,7 @@ def _metadata_tables(
 
 
 def _names_images(head: bytes) -> bool:
-    """Whether a table names images, to tell its format by its first bytes."""
+    """Whether the first bytes of a table, to be recognised by, name images."""
     # UTF-16 has zeros between the letters; of a longer row the head does not tell.
     is_cut = len(head) == _HEAD_BYTES and b"\n" not in head
     return is_cut or _IMAGE_NAMES.search(head.replace(b"\0", b"")) is not None
@@ -406,7 +406,7 @@ def format_of_named(entries: Sequence[FileEntry], root: str) -> str:
 
 
 def neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
-    """Returns the files beside the given ones, which may tell their format."""
+    """Returns the files by which the format of those beside them is recognised."""
     folders = sorted({os.path.dirname(entry.path) for entry in entries})
     return [
         entry

@@ -137,7 +137,7 @@ _UNKNOWN = Request("", "", 0, "")
 
 
 def _version_of(manifest: Manifest) -> str:
-    """Returns the version whose request made a dataset, for a message."""
+    """Returns the version of the request that made a dataset, for a message."""
     versions = manifest.run.get("versions")
     stated = versions.get("beam-tfrecord") if isinstance(versions, Mapping) else None
     return bounded(str(stated or __version__))
@@ -257,7 +257,7 @@ def digest_of(facts: Any) -> str:
 
 
 def _is_whole(manifest: Manifest, directory: str) -> bool:
-    """Whether a dataset can answer a request: all of its files have their sizes."""
+    """Whether a dataset answers the request: all of its files have their sizes."""
     shards = [shard for split in manifest.splits for shard in split.shards]
     try:
         return all(

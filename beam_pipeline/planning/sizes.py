@@ -197,7 +197,7 @@ def mean_record_bytes(
 
 
 def kept_share(sample: TableSample, schema: Schema, condition: str | None) -> float:
-    """Returns the share of the sampled rows that a condition keeps, for sizes.
+    """Returns by how much a condition makes sizes less: the share of rows it keeps.
 
     Raises:
       SpecError: it is no condition over these rows.

@@ -282,7 +282,7 @@ def _templates() -> jinja2.Environment:
 
 
 def of(reader: str, facts: Facts) -> dict[str, Any]:
-    """Returns what the template of a library uses: the features it reads, and more.
+    """Returns what the programs' templates use but that of TensorFlow: features first.
 
     Raises:
       UsageError: the library cannot read the dataset.

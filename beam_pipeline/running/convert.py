@@ -361,7 +361,7 @@ def run_job(
 def _pool(
     workers: int, log: IO[bytes]
 ) -> contextlib.AbstractContextManager[WorkerPool | None]:
-    """Gives worker processes; None where this process does the work."""
+    """Gives the worker processes of a run; None where this one does the work."""
     forks = is_own_process() and may_fork()
     if workers == 1 or not (forks or python_command()[0]):
         return contextlib.nullcontext()
