@@ -28,6 +28,7 @@ from tests.clusters.runs import (
     same,
 )
 from tests.support.segments import program
+from tests.support.worker_pool import children_of
 
 Folder = pathlib.Path
 
@@ -164,15 +165,6 @@ def victim(engine: str) -> int:
     assert found is not None
     _, *workers = (each.pid for each in found.processes if each.is_alive)
     return workers[-1] if engine == "flink" else children_of(workers[-1])[0]
-
-
-def children_of(pid: int) -> list[int]:
-    """Returns the processes that one has started."""
-    return [
-        int(child)
-        for task in Folder(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
 
 
 def apps_at(spark: Cluster) -> list[dict[str, str]]:

@@ -89,12 +89,7 @@ class Pool:
 
     def workers(self) -> list[int]:
         """Process ids of what the pool has started and has not ended."""
-        children: list[str] = []
-        for task in Folder(f"/proc/{self.process.pid}/task").iterdir():
-            # A thread may end between the two looks.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                children += (task / "children").read_text().split()
-        return [pid for pid in map(int, children) if runs(pid)]
+        return [pid for pid in children_of(self.process.pid) if runs(pid)]
 
     def end(self) -> None:
         """Kills it and its workers, if they are still there."""
@@ -102,6 +97,16 @@ class Pool:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    """Returns the processes that one has started."""
+    found: list[str] = []
+    for task in Folder(f"/proc/{pid}/task").iterdir():
+        # A thread may end between the two looks.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += (task / "children").read_text().split()
+    return [*map(int, found)]
 
 
 def runs(pid: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.stress import sizes
+from tests.support.worker_pool import children_of, runs
 
 Folder = pathlib.Path
 ROWS = 1_200_000
@@ -71,28 +72,6 @@ def started(
     return session([*under, sys.executable, *program, *arguments], folder)
 
 
-def status(pid: int | str) -> tuple[str, int] | None:
-    """Returns the state and the parent of a process, or None if it has ended."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, parent = text.rpartition(")")[2].split()[:2]
-    return state, int(parent)
-
-
-def children(pid: int) -> list[int]:
-    return [
-        int(name)
-        for name in os.listdir("/proc")
-        if name.isdigit() and (seen := status(name)) and seen[1] == pid
-    ]
-
-
-def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if (seen := status(pid)) and seen[0] not in "ZX"]
-
-
 def wait_for(condition: Any, process: subprocess.Popen[str] | None = None) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
@@ -109,7 +88,7 @@ def reading(folder: Folder) -> bool:
 def workers_of(process: subprocess.Popen[str], folder: Folder, count: int) -> list[int]:
     """Waits until the workers are at work and returns their ids."""
     wait_for(lambda: reading(folder), process)
-    found = children(process.pid)
+    found = children_of(process.pid)
     assert len(found) == count
     return found
 
@@ -121,14 +100,14 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def check_only_finished_work_left(folder: Folder, pids: list[int]) -> None:
     """No process, no dataset, no unfinished file; the next run takes the rest over."""
-    wait_for(lambda: not alive(pids))
+    wait_for(lambda: not any(map(runs, pids)))
     assert {path.name for path in folder.iterdir()} <= {".out.beam-tfrecord"}
     assert list(folder.glob(".out.beam-tfrecord/*/attempts/*")) == []
     assert list(folder.rglob("*.tmp")) == []
 
 
 def starting(process: subprocess.Popen[str], folder: Folder) -> bool:
-    return len(children(process.pid)) == 2
+    return len(children_of(process.pid)) == 2
 
 
 def writing(process: subprocess.Popen[str], folder: Folder) -> bool:
@@ -165,7 +144,7 @@ def test_killed_worker_ends_the_run(
     flags = ("--workers", "2", "--shards", "8")
     with started(csv, tmp_path, *flags, program=program) as process:
         wait_for(lambda: moment(process, tmp_path), process)
-        pids = children(process.pid)
+        pids = children_of(process.pid)
         os.kill(sorted(pids)[which], signal.SIGKILL)
         before = time.monotonic()
         code, errors = finished(process)
@@ -232,7 +211,7 @@ def test_killed_run_takes_its_workers_along(
         pids = workers_of(process, tmp_path, 2)
         process.kill()
         process.wait()
-        wait_for(lambda: not alive(pids))
+        wait_for(lambda: not any(map(runs, pids)))
     assert [path.name for path in tmp_path.iterdir()] == [".out.beam-tfrecord"]
     with started(csv, tmp_path, "--limit", "1000", "--quiet") as process:
         assert finished(process) == (0, "")
