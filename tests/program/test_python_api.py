@@ -20,8 +20,8 @@ import pytest
 import beam_pipeline
 from beam_pipeline import api, open_dataset
 from beam_pipeline.python_data import store_rows
-from tests.support.outputs import payloads, rows
-from tests.support.python_sources import features, pixels, w1
+from tests.support.outputs import features, payloads, rows
+from tests.support.python_sources import pixels, w1
 from tests.support.runs import done, python
 from tests.support.sources import write_csv
 from tests.support.stress import sizes

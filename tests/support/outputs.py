@@ -40,6 +40,11 @@ def dataset(directory: Folder) -> dict[str, Any]:
     return manifest(directory)["dataset"]
 
 
+def features(directory: Folder) -> dict[str, dict[str, Any]]:
+    """Returns what the manifest states of each feature."""
+    return {facts["name"]: facts for facts in dataset(directory)["features"]}
+
+
 def names(directory: Folder) -> list[str]:
     return sorted(os.listdir(directory))
 

@@ -13,14 +13,8 @@ import pandas as pd
 import pyarrow as pa
 from PIL import Image
 
-from tests.support.outputs import dataset
-
 Folder = pathlib.Path
 ANIMALS = ("cat", "dog", "chicken", "horse", "goat")
-
-
-def features(directory: Folder) -> dict[str, dict[str, Any]]:
-    return {facts["name"]: facts for facts in dataset(directory)["features"]}
 
 
 def w1(count: int) -> dict[str, np.ndarray]:

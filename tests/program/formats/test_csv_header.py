@@ -55,17 +55,13 @@ CONSECUTIVE = {
 
 @pytest.mark.parametrize("text", HEADERLESS.values(), ids=HEADERLESS)
 def test_a_first_row_of_data_is_refused(text: str, tmp_path: Folder) -> None:
-    """It would be lost, and name the features; both ways out are named, and work."""
+    """It would be lost, and name the features; both ways out are named."""
     source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
     message = refused(InputError.exit_code, source, tmp_path / "out")
     assert "t.csv: the first row must hold the names" in message
     assert "has no header, say --no-header" in message
     assert "if these are the names, say --header" in message
     assert not (tmp_path / "out").exists()
-    convert(source, tmp_path / "out", "--no-header")
-    assert manifest_of(tmp_path / "out").records == text.count("\n")
-    convert(source, tmp_path / "named", "--header")
-    assert manifest_of(tmp_path / "named").records == text.count("\n") - 1
 
 
 @pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
@@ -122,6 +118,8 @@ def test_several_files_without_a_header(tmp_path: Folder) -> None:
     assert "--no-header" in refused(InputError.exit_code, source, tmp_path / "out")
     convert(source, tmp_path / "out", "--no-header")
     assert manifest_of(tmp_path / "out").records == 4
+    convert(source / "a.csv", tmp_path / "named", "--header")
+    assert manifest_of(tmp_path / "named").records == 1
 
 
 def test_names_that_are_given_do_not_hide_a_row(tmp_path: Folder) -> None:

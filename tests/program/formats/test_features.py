@@ -17,7 +17,7 @@ from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support import coco
 from tests.support.image_sources import image_bytes, write_images
-from tests.support.outputs import contents, dataset, records
+from tests.support.outputs import contents, dataset, features, records
 from tests.support.runs import command, convert, refused
 from transforms.errors import RaceError, UsageError
 from transforms.storage.folders import exclusive_lock
@@ -42,10 +42,6 @@ def with_spec(source: object, out: Folder, *options: object, **settings: Any) ->
 
 def with_features(source: object, out: Folder, **features: Any) -> Folder:
     return with_spec(source, out, features=features)
-
-
-def facts(out: Folder, name: str) -> Row:
-    return next(f for f in dataset(out)["features"] if f["name"] == name)
 
 
 def table(path: Folder, *rows: Sequence[object]) -> Folder:
@@ -168,7 +164,7 @@ def test_presets_for_trees_and_tables(tmp_path: Folder, kind: str) -> None:
     assert found["dog/1.png"]["image/class/label"] == [2]
     assert found["cat/2.png"]["image/class/label"] == [1]
     assert found["dog/1.png"]["image/class/text"] == [b"dog"]
-    assert facts(out, "image/class/label")["classes"] == ["background", "cat", "dog"]
+    assert features(out)["image/class/label"]["classes"] == ["background", "cat", "dog"]
     out = tmp_path / "tutorial"
     convert(source, out, "--preset", "tutorial", *options)
     for row in records(out):
@@ -181,7 +177,7 @@ def test_imagenet_with_given_class_names(tmp_path: Folder) -> None:
     out = with_spec(
         source, tmp_path / "out", preset="imagenet", vocabulary=["dog", "cat", "emu"]
     )
-    assert facts(out, "image/class/label")["classes"] == [
+    assert features(out)["image/class/label"]["classes"] == [
         *("background", "dog", "cat", "emu")
     ]
     assert [row["image/class/label"] for row in records(out)] == [[2], [1]]
@@ -194,7 +190,7 @@ def test_fault_105_class_names_like_nothing(tmp_path: Folder) -> None:
     out = tmp_path / "out"
     convert(source, out, "--label-column", "y", "--no-shuffle")
     wanted = sorted(names[:-1])
-    assert facts(out, "y")["classes"] == wanted
+    assert features(out)["y"]["classes"] == wanted
     found = [row.get("y") for row in records(out)]
     assert found == [*([wanted.index(name)] for name in names[:-1]), None]
 
@@ -285,6 +281,8 @@ def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:
     (cifar / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n")
     boxes = coco.tree(folder / "coco", coco.coco([coco.image(1)], [coco.box(1, 1)]))
     odd = table(folder / "odd.csv", ["글자 #", "ne\nw"], ["a\nb", 1], ["", 2])
+    limits = spec_file(folder, {"features": {"n": {"kind": "int64", "min": 1}}})
+    limited = table(folder / "limited.csv", ["n"], *[[n] for n in range(200)])
     joined = ["--labels", labels, "--id-column", "id", "--label-column", "what"]
     return [
         (folder / "all.parquet", ["--label-column", "y"]),
@@ -296,10 +294,11 @@ def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:
         (cifar, []),
         (boxes, []),
         (odd, ["--drop", "ne\nw"]),
+        (limited, ["--spec", limits]),
     ]
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(10))
 def test_the_printed_schema_is_a_spec_of_the_same_dataset(
     tmp_path: Folder, number: int
 ) -> None:

@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from beam_tfrecord import open_dataset
-from tests.support.outputs import account, dataset, split_sizes
+from tests.support.outputs import account, features, split_sizes
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
 
@@ -40,7 +40,7 @@ def test_audio_in_class_folders(tmp_path: Folder) -> None:
     found = account(out)
     assert found["rejected"] == {"empty_file": 1}
     assert found["skipped"] == {"other_suffix": 1}
-    kinds = {each["name"]: each["kind"] for each in dataset(out)["features"]}
+    kinds = {name: facts["kind"] for name, facts in features(out).items()}
     assert kinds == {"file": "bytes", "label": "label", "filename": "text"}
     # The settings that `schema` prints make the same dataset.
     spec = tmp_path / "spec.yaml"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.image_sources import write_metadata
-from tests.support.outputs import dataset, records, rejects
+from tests.support.outputs import dataset, features, records, rejects
 from tests.support.runs import command, convert, refused
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.schema import InexactIntegers, Kind
@@ -38,8 +38,7 @@ def write(path: Folder, values: Iterable[object]) -> Folder:
 
 def kind_of(out: Folder) -> str:
     """Returns the kind of the feature x."""
-    found = [each for each in dataset(out)["features"] if each["name"] == "x"]
-    return str(found[0]["kind"])
+    return str(features(out)["x"]["kind"])
 
 
 def values(out: Folder) -> list[Any]:

@@ -14,7 +14,7 @@ from tests.support.image_sources import (
     write_images,
     write_metadata,
 )
-from tests.support.outputs import account, dataset, records, rejects
+from tests.support.outputs import account, features, records, rejects
 from tests.support.runs import convert, refused
 
 Folder = pathlib.Path
@@ -37,11 +37,6 @@ def read(out: Folder) -> dict[str, Row]:
     return {row["q"][0].decode(): row for row in records(out)}
 
 
-def feature(out: Folder, name: str) -> dict[str, Any]:
-    (found,) = [f for f in dataset(out)["features"] if f["name"] == name]
-    return found
-
-
 def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> None:
     """Bytes keep their order; values read from them are in parallel lists."""
     out = tmp_path / "out"
@@ -54,7 +49,7 @@ def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> N
         assert found[q]["images/filename"] == names
         assert found[q]["images/height"] == [4] * len(paths)
         assert found[q]["images/width"] == [6] * len(paths)
-    images = feature(out, "images")
+    images = features(out)["images"]
     assert (images["kind"], images["shape"], images["column"]) == (
         "image",
         [None],
@@ -63,8 +58,8 @@ def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> N
     assert (images["present"], images["fewest"], images["most"]) == (3, 0, 2)
     sizes = [len((metadata / f"i/{n}.png").read_bytes()) for n in range(3)]
     assert (images["min"], images["max"]) == (min(sizes), max(sizes))
-    features = json.loads((out / "features.json").read_text())
-    shown = features["featuresDict"]["features"]["images"]
+    stated = json.loads((out / "features.json").read_text())
+    shown = stated["featuresDict"]["features"]["images"]
     assert shown["sequence"]["feature"]["pythonClassName"].endswith(".Image")
 
 
@@ -108,7 +103,7 @@ def test_lists_of_files_in_parquet(how: str, tmp_path: Folder) -> None:
     first, second = records(tmp_path / "out")
     assert first["views"] == list(files.values())
     assert second["views"] == []
-    assert feature(tmp_path / "out", "views")["kind"] == "image"
+    assert features(tmp_path / "out")["views"]["kind"] == "image"
 
 
 def test_lists_in_the_text_of_a_csv(tmp_path: Folder) -> None:

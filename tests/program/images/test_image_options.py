@@ -22,7 +22,13 @@ from tests.support.image_sources import (
     write_images,
     write_metadata,
 )
-from tests.support.outputs import dataset, first_values, notes_of, rejects, rows
+from tests.support.outputs import (
+    features,
+    first_values,
+    notes_of,
+    rejects,
+    rows,
+)
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Kind
@@ -91,9 +97,9 @@ def struct(data: bytes, path: str) -> Row:
 def kinds(out: Folder) -> dict[str, str]:
     """Returns the kinds of a dataset's features, but those of widths and depths."""
     return {
-        feature["name"]: feature["kind"]
-        for feature in dataset(out)["features"]
-        if not feature["name"].endswith(("width", "depth"))
+        name: facts["kind"]
+        for name, facts in features(out).items()
+        if not name.endswith(("width", "depth"))
     }
 
 

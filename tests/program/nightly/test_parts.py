@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.outputs import contents, dataset, manifest, names
+from tests.support.outputs import contents, dataset, features, manifest, names
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
 from transforms.publishing.parts import read_model
@@ -40,8 +40,7 @@ def day(
 
 
 def classes_of(folder: Folder) -> list[str]:
-    (kind,) = [each for each in dataset(folder)["features"] if each["name"] == "kind"]
-    return list(kind["classes"])
+    return list(features(folder)["kind"]["classes"])
 
 
 @pytest.fixture

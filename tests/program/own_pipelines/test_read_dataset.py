@@ -115,19 +115,20 @@ CSV = "id,height,species,seen\n" + "".join(
 )
 
 
+SEEN = {"seen": "timestamp"}
+OPTIONS: dict[str, Any] = {
+    "label_column": "species",
+    "splits": {"train": 0.75, "test": 0.25},
+    "shards": 2,
+}
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A folder with a CSV, and with it converted: labels, times, and two splits."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "rows.csv").write_text(CSV)
-    convert(
-        folder / "rows.csv",
-        folder / "penguins",
-        label_column="species",
-        splits={"train": 0.75, "test": 0.25},
-        features={"seen": "timestamp"},
-        shards=2,
-    )
+    convert(folder / "rows.csv", folder / "penguins", **OPTIONS, features=SEEN)
     return folder
 
 
@@ -323,14 +324,7 @@ def test_a_dataset_replaced_while_open(penguins: Folder, rows: int, words: str) 
         source = penguins.parent / "rows.csv"
         changed = CSV.replace("adelie", "chinst").splitlines(keepends=True)[: rows + 1]
         source.write_text("".join(changed))
-        convert(
-            source,
-            other,
-            label_column="species",
-            splits={"train": 0.75, "test": 0.25},
-            features={"seen": "timestamp", "height": "text"},
-            shards=2,
-        )
+        convert(source, other, **OPTIONS, features=SEEN | {"height": "text"})
     p = pipeline()
     p | ReadDataset(penguins)
     shutil.rmtree(penguins)

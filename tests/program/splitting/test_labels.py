@@ -14,7 +14,7 @@ import beam_pipeline
 from tests.support.image_sources import write_images
 from tests.support.outputs import (
     account,
-    dataset,
+    features,
     first_values,
     manifest,
     manifest_of,
@@ -224,14 +224,9 @@ def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
     assert digests[0] != digests[1]
 
 
-def features_of(directory: Folder) -> dict[str, dict[str, Any]]:
-    """Returns the features of a dataset's manifest by name."""
-    return {each["name"]: each for each in dataset(directory)["features"]}
-
-
 def labels_of(directory: Folder) -> list[str]:
     """Returns the names of the features that are to be predicted."""
-    found = features_of(directory)
+    found = features(directory)
     return [name for name, feature in found.items() if feature.get("is_label")]
 
 
@@ -270,7 +265,7 @@ def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
     assert labels_of(tmp_path / "a") == ["kind"]
     convert(tmp_path / "in", tmp_path / "b", *options, "--unlabelled")
     assert labels_of(tmp_path / "b") == []
-    assert {"kind", "age", "who"} <= set(features_of(tmp_path / "b"))
+    assert {"kind", "age", "who"} <= set(features(tmp_path / "b"))
     (tmp_path / "s.yaml").write_text("features: {age: {kind: label, label: true}}\n")
     convert(tmp_path / "in", tmp_path / "c", *options, "--spec", tmp_path / "s.yaml")
     assert labels_of(tmp_path / "c") == ["age"]
@@ -330,7 +325,7 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     convert(tmp_path / "flat", tmp_path / "out", "--unlabelled")
     found = {r["filename"].decode(): r for r in first_values(tmp_path / "out")}
     assert {name: record["image"] for name, record in found.items()} == images
-    assert list(features_of(tmp_path / "out")) == [
+    assert list(features(tmp_path / "out")) == [
         *("image", "filename", "height", "width", "depth")
     ]
     assert command("verify", tmp_path / "out").code == 0

@@ -140,13 +140,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def test_another_message_among_examples(tmp_path: Folder) -> None:
-    """Its lists are columns that the others lack: nothing is lost."""
-    mixed = tmp_path / "mixed.tfrecord"
-    write_records(mixed, [example({"n": n}) for n in range(200)] + [SEQUENCE])
-    convert(mixed, tmp_path / "out")
-    rows = open_dataset(tmp_path / "out")["train"]
-    assert len(rows) == 201
-    assert [_plain(r["lists/x"]) for r in rows if r["id"] == 7] == [[[1], [2, 3]]]
