@@ -3,31 +3,21 @@
 import pathlib
 from typing import Any
 
-import apache_beam as beam
 import pyarrow as pa
 import pytest
 
 from beam_tfrecord import DamageError, InputError, ReadDataset, open_dataset
 from tests.storage.conftest import MEASURES, Server
 from tests.storage.program import Program
-from tests.support.tfrecord_pipelines import pipeline
+from tests.support.tfrecord_pipelines import given_by, pipeline
 from transforms.storage.remote import RemotePath
 
 Folder = pathlib.Path
 
-COLLECTED: list[Any] = []
-
-
-def collect(row: Any) -> None:
-    # The runner is in this process, so this reaches the test.
-    COLLECTED.append(row)
-
 
 def rows_of(path: Folder | str, *arguments: Any, **options: Any) -> list[Any]:
-    COLLECTED.clear()
-    with pipeline() as p:
-        p | ReadDataset(path, *arguments, **options) | beam.Map(collect)
-    return sorted(COLLECTED, key=lambda row: row["id"])
+    found = given_by(ReadDataset(path, *arguments, **options))
+    return sorted(found, key=lambda row: row["id"])
 
 
 def test_a_dataset_in_a_bucket(
@@ -42,7 +32,7 @@ def test_a_dataset_in_a_bucket(
     assert rows_of(place) == expected
     assert rows_of(place, "test", ["id"]) == rows_of(local_measures, "test", ["id"])
     waiting = pipeline()
-    waiting | ReadDataset(place) | beam.Map(collect)
+    waiting | ReadDataset(place)
     program.run("convert", measures, target, *MEASURES, "--seed", "7", "--overwrite")
     with pytest.raises(InputError, match="was replaced while open: its digest was"):
         waiting.run().wait_until_finish()

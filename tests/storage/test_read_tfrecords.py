@@ -10,30 +10,19 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_tfrecord import ReadAllTFRecords, ReadTFRecords, SourceError, TFRecordError
 from tests.storage.conftest import MEASURES, Server
 from tests.storage.program import Program
-from tests.support.tfrecord_pipelines import RECORDS, pipeline, write
+from tests.support.tfrecord_pipelines import RECORDS, given_by, pipeline, write
 
 Folder = pathlib.Path
 
-COLLECTED: list[Any] = []
-
-
-def collect(record: Any) -> None:
-    # The runner is in this process, so this reaches the test.
-    COLLECTED.append(record)
-
 
 def read(pattern: str, **options: Any) -> list[bytes]:
-    COLLECTED.clear()
-    with pipeline() as p:
-        p | ReadTFRecords(pattern, **options) | beam.Map(collect)
-    return sorted(COLLECTED)
+    """Returns the records in sorted order."""
+    return sorted(given_by(ReadTFRecords(pattern, **options)))
 
 
 def read_all(patterns: list[str], **options: Any) -> list[Any]:
-    COLLECTED.clear()
-    with pipeline() as p:
-        p | beam.Create(patterns) | ReadAllTFRecords(**options) | beam.Map(collect)
-    return sorted(COLLECTED)
+    """Returns what the elements' files hold, in sorted order."""
+    return sorted(given_by(beam.Create(patterns), ReadAllTFRecords(**options)))
 
 
 @pytest.fixture
