@@ -1,36 +1,13 @@
 """`scripts/cluster`: real clusters that use only loopback and stop on command."""
 
-import pathlib
 import re
 import subprocess
-import urllib.request
 
 import pytest
-from clusters import notes as cluster
 from clusters.notes import Cluster
-
-from tests.clusters.conftest import control
-from tests.clusters.runs import NAME
-
-Folder = pathlib.Path
 
 on_clusters = pytest.mark.parametrize("engine", ["flink", "spark"])
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|\[::1\]|\[::ffff:127\.0\.0\.1\]):\d+")
-
-
-@on_clusters
-def test_is_ready_when_up_returns(engine: str, request: pytest.FixtureRequest) -> None:
-    """Master, two workers and web pages are there; `up` again changes nothing."""
-    found: Cluster = request.getfixturevalue(engine)
-    assert len(found.processes) == 3
-    assert all(process.is_alive for process in found.processes)
-    with urllib.request.urlopen(found.web, timeout=10) as answer:
-        assert answer.status == 200
-    assert (cluster.cluster_folder(engine, NAME) / "tmp").is_dir()
-    again = control(engine, "up", "--name", NAME)
-    assert again.returncode == 0
-    assert "is up already" in again.stdout
-    assert cluster.read_cluster(engine, NAME) == found
 
 
 @on_clusters
