@@ -33,7 +33,7 @@ from transforms.core.example.payload import (
     bytes_of,
     payload_steps,
 )
-from transforms.core.example.record_parts import Entry, Form, ListKind
+from transforms.core.example.record_parts import Entry, ListKind
 from transforms.core.example.wire import MAX_VARINT_BYTES
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
@@ -246,7 +246,7 @@ class AroundValues:
         behind = [field for field in schema if field.name > name]
         self._before = ExampleEncoder(pa.schema(before))
         self._behind = ExampleEncoder(pa.schema(behind))
-        self._entry = Entry(name, ListKind.BYTES, Form.SINGLE)
+        self._entry = Entry(name, ListKind.BYTES, is_list=False)
 
     def frame(
         self,

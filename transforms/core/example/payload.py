@@ -40,7 +40,6 @@ from transforms.core.arrays import (
 )
 from transforms.core.example.record_parts import (
     Entry,
-    Form,
     ListKind,
     Store,
     Varying,
@@ -124,19 +123,15 @@ class PayloadColumn:
         """Raises EncodingError if no tf.train.Example can hold the field's type."""
         self.name: str = field.name
         self.type: pa.DataType = field.type
-        kind = _list_kind(field)
-        if not is_list(field.type):
-            form = Form.SINGLE
-        elif kind is ListKind.BYTES:
-            form = Form.REPEATED
-        else:
-            form = Form.PACKED
-        self.kind = kind
-        self._is_list = form is not Form.SINGLE
-        are_alike = form is Form.SINGLE and kind is not ListKind.BYTES
+        self.kind = _list_kind(field)
+        self._is_list = is_list(field.type)
         # Whether the number of rows does not tell how many bytes their payloads take.
-        self.is_varying = not are_alike or pa.types.is_dictionary(field.type)
-        self.entry = Entry(field.name, kind, form)
+        self.is_varying = (
+            self._is_list
+            or self.kind is ListKind.BYTES
+            or pa.types.is_dictionary(field.type)
+        )
+        self.entry = Entry(field.name, self.kind, is_list=self._is_list)
 
     def payload(self, array: pa.Array, first_row: int) -> Payload | None:
         """Returns the payloads of n >= 1 rows; None if all of them are absent.

@@ -328,17 +328,6 @@ class ListKind(enum.Enum):
     INT64 = b"\x1a"
 
 
-class Form(enum.Enum):
-    """The form of a payload, which decides the bytes directly before it."""
-
-    # One value of L bytes, which may be 0: always `0a L`.
-    SINGLE = enum.auto()
-    # Packed numbers: `0a L`, left out of an empty list.
-    PACKED = enum.auto()
-    # Whole fields, `0a size value` each: no bytes before them.
-    REPEATED = enum.auto()
-
-
 class PrefixLayout(NamedTuple):
     """The prefix of all payloads of a range of sizes.
 
@@ -381,12 +370,15 @@ def varint_stores(position: int, width: int, varints: Varints) -> list[Store]:
 class Entry:
     """The part of records before the payload of one feature: its map entry."""
 
-    def __init__(self, name: str, kind: ListKind, form: Form) -> None:
+    def __init__(self, name: str, kind: ListKind, *, is_list: bool) -> None:
         key = name.encode()
         key = b"\x0a" + varint(len(key)) + key
         # Behind each of these a varint counts all bytes that follow it.
         self._tags = b"\x0a", key + b"\x12", kind.value, b"\x0a"
-        self._form = form
+        # The bytes from which on the list states its size: it leaves out that of no
+        # numbers, and several bytes are whole fields, `0a size value`.
+        of_lists = math.inf if kind is ListKind.BYTES else 1
+        self._least_stated = of_lists if is_list else 0
         self.layout = functools.lru_cache(maxsize=1000)(self._layout)
         self._table = Varying(np.empty((0, 2), np.uint64))
 
@@ -408,8 +400,7 @@ class Entry:
 
     def _tags_of(self, size: int) -> Sequence[bytes]:
         """Returns the bytes before each varint, by the size of the payload."""
-        has_inner = self._form is Form.PACKED and size > 0
-        return self._tags if has_inner or self._form is Form.SINGLE else self._tags[:-1]
+        return self._tags if size >= self._least_stated else self._tags[:-1]
 
     def _layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         """Returns the one layout of all sizes of a range; None if it has several."""
@@ -436,8 +427,8 @@ class Entry:
         for tag in reversed(self._tags):
             head = Varints.of(around.view(np.uint64)).tagged(tag[-1:])
             words, widths = head.views(), head.sizes
-            if not heads and self._form is not Form.SINGLE:
-                present = (sizes > 0) & (self._form is Form.PACKED)
+            if not heads and self._least_stated:
+                present = sizes >= self._least_stated
                 words, widths = words * present[:, None], widths * present
             around = around + widths + len(tag[:-1])
             heads.insert(0, Varying(words))
