@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +25,13 @@ from beam_pipeline.datasets.parts import class_counts
 from beam_pipeline.terminal import count_text, counts_text
 from transforms.core.arrays import decoded, is_bytes, values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
-from transforms.core.schema import Feature, Kind
-from transforms.core.statistics import Statistics, summarize_feature
+from transforms.core.schema import Feature
+from transforms.core.statistics import (
+    Statistics,
+    counts_by_class,
+    merge_all,
+    summarize_columns,
+)
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import (
     ExampleError,
@@ -307,9 +311,9 @@ def make_subset(
         for file, source in sources.items():
             shards[source.split].append(copied(source, file, store))
             facts = _facts_of(file, source, stored, store)
-            values[source.split] = _merged_facts(values[source.split], facts)
+            values[source.split] = merge_all([values[source.split], facts])
             read(source.facts.bytes)
-        whole = functools.reduce(_merged_facts, values.values())
+        whole = merge_all([*values.values()])
         records = sum(shard.records for some in shards.values() for shard in some)
         features = tuple(_feature(facts, whole, records) for facts in before.features)
         splits = tuple(
@@ -375,15 +379,9 @@ def _facts_of(
                     f"{path}: example {payloads.first_record + row:,}: {message}. "
                     f"Verify the dataset, and convert it again."
                 )
-            values = {f.name: summarize_feature(f, decoded.columns) for f in features}
-            facts = _merged_facts(facts, values)
+            values = summarize_columns(features, decoded.columns)
+            facts = merge_all([facts, values])
     return facts
-
-
-def _merged_facts(one: _Facts, other: _Facts) -> _Facts:
-    """Returns facts of a subset by feature, those of features in both added up."""
-    both = {n: one[n].merge(other[n]) for n in one.keys() & other.keys()}
-    return one | other | both
 
 
 def _feature(facts: FeatureFacts, whole: _Facts, records: int) -> FeatureFacts:
@@ -404,17 +402,9 @@ def _classes(
 ) -> dict[str, dict[str, int]]:
     """Returns records of a split by class, where the dataset had counted them."""
     counted = {s.name: s.classes for s in before.splits}[split]
-    classes = {}
-    for facts in features:
-        name = facts.feature.name
-        counts = values[split].get(name, Statistics()).classes
-        if name not in counted or counts is None:
-            continue
-        if facts.feature.kind is Kind.LABEL:
-            classes[name] = {c: counts.get(n, 0) for n, c in enumerate(facts.classes)}
-        elif counts:
-            classes[name] = {str(value): n for value, n in sorted(counts.items())}
-    return classes
+    some = [facts for facts in features if facts.feature.name in counted]
+    names = {facts.feature.name: facts.classes for facts in some}
+    return counts_by_class(values[split], [facts.feature for facts in some], names)
 
 
 def _notes(chosen: ChosenRows, before: Manifest, after: Manifest) -> list[str]:

@@ -109,6 +109,25 @@ def merge_all(
     return out
 
 
+def counts_by_class(
+    merged: Mapping[str, Statistics],
+    features: Sequence[Feature],
+    classes: Mapping[str, Sequence[str]],
+) -> dict[str, dict[str, int]]:
+    """Returns label feature -> class name (or integer, as text) -> records."""
+    out = {}
+    for feature in features:
+        counts = merged.get(feature.name, Statistics()).classes
+        if counts is None:
+            continue
+        if feature.kind is Kind.LABEL:
+            names = classes.get(feature.name, ())
+            out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
+        elif counts:
+            out[feature.name] = {str(value): n for value, n in counts.items()}
+    return out
+
+
 def summarize_columns(
     features: Sequence[Feature], columns: "Mapping[str, pa.Array]"
 ) -> dict[str, Statistics]:

@@ -26,8 +26,8 @@ from transforms.core.model import (
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Reason, Skipped
-from transforms.core.schema import Kind, Schema
-from transforms.core.statistics import Statistics, merge_all
+from transforms.core.schema import Kind
+from transforms.core.statistics import Statistics, counts_by_class, merge_all
 from transforms.errors import (
     ConservationError,
     InputError,
@@ -285,7 +285,7 @@ def manifest_of(
                     ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
                     for s in mine
                 ),
-                _class_counts(merged_by_split[name], layout.schema, classes),
+                counts_by_class(merged_by_split[name], layout.schema.features, classes),
             )
             for name, mine in by_split.items()
             if mine or name in split_names
@@ -296,22 +296,3 @@ def manifest_of(
         settings=publication.settings,
         image_notes=_summed(shard.image_notes for shard in shards),
     )
-
-
-def _class_counts(
-    merged: Mapping[str, Statistics],
-    schema: Schema,
-    classes: Mapping[str, tuple[str, ...]],
-) -> dict[str, dict[str, int]]:
-    """Returns label feature -> class name (or integer, as text) -> records."""
-    out = {}
-    for feature in schema.features:
-        counts = merged.get(feature.name, Statistics()).classes
-        if counts is None:
-            continue
-        if feature.kind is Kind.LABEL:
-            names = classes.get(feature.name, ())
-            out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
-        elif counts:
-            out[feature.name] = {str(value): n for value, n in counts.items()}
-    return out
