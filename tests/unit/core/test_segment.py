@@ -49,22 +49,6 @@ def test_message_round_trip(values: list[int], data: st.DataObject) -> None:
     assert segment.deserialize(message.to_pybytes(), ROWS).equals(piece)
 
 
-def test_message_holds_its_own_rows_only() -> None:
-    """A slice of one row does not carry its neighbours' bytes to disk."""
-    texts = pa.array(["x" * 1000] * 1000)
-    rows = pa.record_batch([pa.array(range(1000)), texts], ROWS)
-    assert rows.slice(500, 1).serialize().size < 2_000
-
-
-def test_equal_rows_give_messages_of_one_size() -> None:
-    """A second attempt's message fits the first one's descriptor."""
-    first = rows_of(list(range(20))).slice(5, 4).serialize()
-    second = rows_of(list(range(20))).slice(5, 4).serialize()
-    assert first.size == second.size
-    message = second.slice(0, first.size)
-    assert segment.deserialize(message, ROWS).equals(rows_of([5, 6, 7, 8]))
-
-
 @given(st.permutations([("a", 0), ("a", 10), ("a", 9), ("b", 0), ("B", 3), ("é", 1)]))
 def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
     """Segments are sorted by (origin, start), in any order of arrival."""

@@ -28,7 +28,7 @@ from transforms.core.example.encoder import (
     AroundValues,
     ExampleEncoder,
 )
-from transforms.core.example.messages import CLASSES, Example
+from transforms.core.example.messages import CLASSES
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.example.wire import (
     Varints,
@@ -291,21 +291,6 @@ def test_pieces_around_values_make_the_records(
     expected = b"".join(frame(record) for record in oracle(whole))
     assert b"".join(framed.pieces) == expected
     assert framed.crc32c == google_crc32c.value(expected)
-
-
-def test_a_null_leaves_its_key_out_and_an_empty_list_does_not() -> None:
-    """Absent is no entry at all; empty is an entry with its kind set."""
-    batch = pa.record_batch({"a": pa.array([None, [], [5]], pa.list_(pa.int64()))})
-    assert ExampleEncoder(batch.schema).encode(batch).to_pylist() == [
-        b"\x0a\x00",
-        b"\x0a\x09" + b"\x0a\x07\x0a\x01a\x12\x02\x1a\x00",
-        b"\x0a\x0c" + b"\x0a\x0a\x0a\x01a\x12\x05\x1a\x03\x0a\x01\x05",
-    ]
-    empty = pa.record_batch({"a": pa.array([[]], pa.list_(pa.string()))})
-    (data,) = ExampleEncoder(empty.schema).encode(empty).to_pylist()
-    assert Example.FromString(data).features.feature["a"].WhichOneof("kind") == (
-        "bytes_list"
-    )
 
 
 def test_no_rows_and_no_columns() -> None:
