@@ -76,7 +76,6 @@ b.convert("photos", 1)  # wrong
 b.convert("photos", "out/photos", shrads=4)  # wrong
 b.convert("photos", "out/photos", shards="many")  # wrong
 b.convert("photos", "out/photos", overwrite=1)  # wrong
-b.convert("photos", "out/photos", shrads=4)  # wrong
 b.convert("photos", "out/photos", shards="4")  # wrong
 b.convert("photos", "out/photos", compression="gzp")  # wrong
 report.record  # wrong

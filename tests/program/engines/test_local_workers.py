@@ -337,13 +337,38 @@ options = {"workers": 2, "limit": 100_000}
 beam_tfrecord.convert(sys.argv[1], "outer", between=steps, **options)
 """
 
+_IN_THREADS = """
+import logging, sys, threading
+import beam_tfrecord
+from concurrent.futures import ThreadPoolExecutor
+
+loggers = [logging.getLogger(name) for name in ("", "apache_beam")]
+loggers.append(logging.getLogger("transforms.storage.retry"))
+
+def state():
+    found = [(each.level, each.propagate, list(each.handlers)) for each in loggers]
+    return found, threading.excepthook
+
+def convert(number):
+    options = {"workers": 1 + number % 3, "limit": 5000}
+    return beam_tfrecord.convert(sys.argv[1], f"out{number}", **options).digest
+
+convert(0)
+before = state()
+with ThreadPoolExecutor(4) as pool:
+    assert len(set(pool.map(convert, range(1, 7)))) == 1
+assert state() == before, (before, state())
+"""
+
 
 @pytest.mark.stress
-@pytest.mark.parametrize("code", [_IN_A_FORK, _IN_A_STEP], ids=["fork", "step"])
-def test_conversions_in_processes_of_other_conversions(
+@pytest.mark.parametrize(
+    "code", [_IN_A_FORK, _IN_A_STEP, _IN_THREADS], ids=["fork", "step", "threads"]
+)
+def test_conversions_within_and_beside_others(
     csv: Folder, tmp_path: Folder, code: str
 ) -> None:
-    """A fork has no threads of Beam, and a worker must not fork."""
+    """A fork has no threads of Beam, a worker must not fork, all have own workers."""
     done = script(code, tmp_path, str(csv))
     assert done.returncode == 0, done.stderr
 
@@ -434,37 +459,6 @@ def test_a_failed_run_is_explained(csv: Folder, tmp_path: Folder, workers: int) 
     )
     assert "ZeroDivisionError" in done.stderr
     assert "BadRow" not in done.stderr
-
-
-_IN_THREADS = """
-import logging, sys, threading
-import beam_tfrecord
-from concurrent.futures import ThreadPoolExecutor
-
-loggers = [logging.getLogger(name) for name in ("", "apache_beam")]
-loggers.append(logging.getLogger("transforms.storage.retry"))
-
-def state():
-    found = [(each.level, each.propagate, list(each.handlers)) for each in loggers]
-    return found, threading.excepthook
-
-def convert(number):
-    options = {"workers": 1 + number % 3, "limit": 5000}
-    return beam_tfrecord.convert(sys.argv[1], f"out{number}", **options).digest
-
-convert(0)
-before = state()
-with ThreadPoolExecutor(4) as pool:
-    assert len(set(pool.map(convert, range(1, 7)))) == 1
-assert state() == before, (before, state())
-"""
-
-
-@pytest.mark.stress
-def test_conversions_at_the_same_time(csv: Folder, tmp_path: Folder) -> None:
-    """Each has workers of its own, and the process is then as it was."""
-    done = script(_IN_THREADS, tmp_path, str(csv))
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
