@@ -265,7 +265,7 @@ def _inputs_of_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     root = common_folder(paths)
     entries = [named_entry(path, root) for path in paths]
     is_open, by_content = spec.format == "auto", False
-    format_name = format_of_named(entries, root) if is_open else spec.format
+    format_name = format_of_named(spec, entries, root) if is_open else spec.format
     if is_open and are_json_lines(format_name, paths):
         format_name, by_content = "jsonl", True
     if format_name in TREES:

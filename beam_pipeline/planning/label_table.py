@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -345,6 +346,14 @@ def _command(
     source = os.path.join(spec.source, first) if first and is_whole else spec.source
     words = ["beam-tfrecord", "convert", source, *output, "--labels", path]
     words += ["--id-column", id_column] if spec.header is not False else []
+    of_boxes = [*filter(functools.partial(_is_class_of_boxes, [*columns]), others)]
+    if of_boxes and spec.header is not False:
+        words = ["beam-tfrecord", "convert", spec.source, *output]
+        words += ["--label-column", of_boxes[0]]
+        return (
+            f"The rows of {path!r} are boxes, perhaps; where {of_boxes[0]!r} is their "
+            f"class, try: {shlex.join(words)}"
+        )
     usual = [name for name in others if _USUAL.search(name)]
     label = next(iter(usual or others), "")
     words += ["--label-column", label] if label else ["--unlabelled"]
@@ -353,6 +362,14 @@ def _command(
         f"The ids in column {id_column!r} of {path!r} are names of these images; try: "
         f"{shlex.join(words)}{also}"
     )
+
+
+def _is_class_of_boxes(columns: Sequence[str], name: str) -> bool:
+    """Whether a column of a label table may say the class of a box."""
+    from transforms.formats.detection.boxes_csv import columns_of
+
+    roles = columns_of(columns, name) or {}
+    return [*roles.values()].count(name) == 1
 
 
 def _name_images(column: pa.Array) -> bool:

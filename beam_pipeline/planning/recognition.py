@@ -6,7 +6,7 @@ import fnmatch
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -238,7 +238,7 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         return metadata
     if spec.format != "auto":
         return spec.format, entries
-    claim = claimed_by(_NamesAndSizes(telling), head_in(spec.source))
+    claim = _claimed_by(spec, _NamesAndSizes(telling), head_in(spec.source))
     if claim in ("", "coco") and _json_suffixes(spec, telling, all_alike=not claim):
         return "jsonl", entries
     if claim:
@@ -249,6 +249,19 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
         f"another folder, or use --include with --format. {JSON_ROWS}"
     )
+
+
+def _claimed_by(
+    spec: Spec, files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> str:
+    """Returns what `claimed_by` does, or tables of boxes whose classes a job names."""
+    claim = claimed_by(files, head)
+    if spec.label_column and claim in ("images", "csv"):
+        from transforms.formats.detection import boxes_csv
+
+        if boxes_csv.recognise(files, head, spec.label_column):
+            return "boxes_csv"
+    return claim
 
 
 def takes_json_lines(spec: Spec, entries: FileList) -> Callable[[str], bool]:
@@ -390,7 +403,7 @@ def _names_images(head: bytes) -> bool:
     return is_cut or _IMAGE_NAMES.search(head.replace(b"\0", b"")) is not None
 
 
-def format_of_named(entries: Sequence[FileEntry], root: str) -> str:
+def format_of_named(spec: Spec, entries: Sequence[FileEntry], root: str) -> str:
     """Returns the format of files that were named one by one."""
     around = neighbours(entries, root)
     for name, source_format in FORMATS.items():
@@ -402,7 +415,7 @@ def format_of_named(entries: Sequence[FileEntry], root: str) -> str:
             listed = {e.path: e.size for e in (*beside, *entries)}
             if claimed_by(list(listed.items()), head_in(root)) == name:
                 return name
-    return claimed_by([(e.path, e.size) for e in entries], head_in(root))
+    return _claimed_by(spec, [(e.path, e.size) for e in entries], head_in(root))
 
 
 def neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
@@ -440,6 +453,7 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         "folders_said": spec.format != "auto",
         "full": spec.infer == "full",
         "are_files": spec.image_format is not None,
+        "label_column": spec.label_column,
         "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
     }
     offered = {k: v for k, v in offered.items() if k in fields and v is not None}

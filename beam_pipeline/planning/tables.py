@@ -271,7 +271,7 @@ def _schema(
         for name, column in sample.columns.items()
         if name != splits_by and name not in settled
     }
-    label = spec.label_column
+    label = None if reader.label_column else spec.label_column
     if label in settled:
         declared = tuple(
             dataclasses.replace(f, is_label=f.source_column == label) for f in declared

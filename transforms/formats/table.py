@@ -254,6 +254,8 @@ class RowReader:
       origins_name_rows: whether a row's origin alone says where it is.
       split_column: a raw column of the reader's own that says each row's split;
         empty for none.
+      label_column: a column that says the classes of parts of rows, and is no column
+        of these; empty for none.
       image_base: what paths of images are relative to: the folder of the file that
         names them ("file"), or the source's root ("root").
       beside: columns that `read` gives beside those asked for, for the content of rows
@@ -273,6 +275,7 @@ class RowReader:
     many_origins: ClassVar[bool] = False
     origins_name_rows: ClassVar[bool] = False
     split_column: str = ""
+    label_column: str = ""
     beside: Sequence[str] = ()
     images_named: ClassVar[bool] = False
     keys_required: ClassVar[bool] = True

@@ -158,10 +158,16 @@ def list_images(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxesCsvReader(RowsReader):
-    """Reads tables with a row for each box; cells are class, box, size and flags."""
+    """Reads tables with a row for each box; cells are class, box, size and flags.
+
+    Attributes:
+      label_column: the column of classes; empty for one of the usual names.
+    """
 
     title: ClassVar[str] = "CSV with a row a box"
     of_object: ClassVar[slice] = slice(1, 1 + _NUMBERS.stop)
+
+    label_column: str = ""
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Reads all tables, and finds the images, classes and the unit of the boxes.
@@ -180,7 +186,8 @@ class BoxesCsvReader(RowsReader):
                 described |= {i: n or i for i, n in zip(ids, names, strict=True)}
                 continue
             with file.open() as stream:
-                columns = _columns_of(first_row(stream.read(1 << 16)))
+                fields = first_row(stream.read(1 << 16))
+                columns = columns_of(fields, self.label_column)
             if columns is None:
                 others.append(file.origin)
             else:
@@ -188,8 +195,9 @@ class BoxesCsvReader(RowsReader):
         if not named:
             raise InputError(
                 f"A table with a row a box must have columns for the image "
-                f"(filename), the box (xmin, ymin, xmax, ymax) and the class (class); "
-                f"{files[0].path!r} has others. Rename them, or give --format csv."
+                f"(filename), the box (xmin, ymin, xmax, ymax) and the class (class, "
+                f"or --label-column); {files[0].path!r} has others. Rename them, or "
+                f"give --format csv."
             )
         roles = {role for _, columns in named for role in columns}
         flags = tuple(flag for flag in _FLAGS.values() if flag in roles)
@@ -379,8 +387,13 @@ def first_row(head: bytes) -> list[str]:
         return []
 
 
-def _columns_of(fields: Sequence[str]) -> Mapping[str, str] | None:
-    """Returns role -> name of the columns by the first row; None for other tables."""
+def columns_of(fields: Sequence[str], label: str = "") -> Mapping[str, str] | None:
+    """Returns role -> name of a box table's columns, or None for other tables.
+
+    Args:
+      fields: the first row.
+      label: the column of classes; empty for one of the usual names.
+    """
     if len(fields) == len(_KERAS) and is_image_name(fields[0]):
         numbers = [number_in(text) for text in fields[1:5]]
         if None not in numbers or not any(fields[1:]):
@@ -393,15 +406,22 @@ def _columns_of(fields: Sequence[str]) -> Mapping[str, str] | None:
 
     sides = next((names for names in _BOX if given.keys() >= {*names}), [])
     box = [given[name] for name in sides]
-    image, kind = first(_IMAGE), first(_CLASS)
-    if not (image and kind and box):
+    image, kind = first(_IMAGE), first([label.lower()] if label else _CLASS)
+    if not (image and kind and box) or kind in (image, *box):
         return None
     names = {"image": image, "class": kind, **dict(zip(_EDGES, box, strict=True))}
     beside = {**{name: name for name in (*SIDES, "split")}, **_FLAGS}
     return names | {role: given[n] for n, role in beside.items() if n in given}
 
 
-def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
-    """Whether one of the first CSV files has a row a box; raises OSError."""
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes], label: str = ""
+) -> bool:
+    """Whether one of the first CSV files has a row a box; raises OSError.
+
+    Args:
+      files, head: paths and sizes, and what gives the first bytes of a file.
+      label: see `columns_of`.
+    """
     tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
-    return any(_columns_of(first_row(head(p))) for p in tables[:_LOOKED_AT])
+    return any(columns_of(first_row(head(p)), label) for p in tables[:_LOOKED_AT])

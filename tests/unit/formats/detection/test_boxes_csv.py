@@ -235,6 +235,23 @@ def test_images_of_two_places_and_none(tmp_path: Folder) -> None:
     assert places == [f"{images}/a.jpg", "x/b.jpg"]
 
 
+def test_a_column_of_classes_that_is_named(tmp_path: Folder) -> None:
+    """`--label-column` names it, also in place of a usual one; a message says so."""
+    text = "filename,width,xmin,ymin,xmax,ymax,species\na.jpg,40,4,2,20,10,cat\n"
+    root = write(tmp_path, text, "a.jpg")
+    with pytest.raises(InputError, match=r"--label-column species$"):
+        planned(root)
+    with pytest.raises(InputError, match="--label-column"):
+        planned(root, format="boxes_csv")
+    for source in (root, root / "boxes.csv"):
+        found = read_planned(source, label_column="Species")
+        assert boxes(found) == [float32(0.1, 0.1, 0.5, 0.5)]
+        assert found.rows[0]["image/object/class/text"] == ["cat"]
+    write(root, f"class,{text}".replace("\na", "\nx,a"))
+    (row,) = read_planned(root, label_column="species").rows
+    assert row["image/object/class/text"] == ["cat"]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_table_as_source(packed: bool, tmp_path: Folder) -> None:
     """The file itself, also packed, finds images in the folders below it."""
