@@ -30,15 +30,17 @@ from transforms.publishing.bucket import USES, BucketTarget, new_word
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import SHARED
-from transforms.storage.entries import SECOND_NS, FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import (
+    SECOND_NS,
     WORK_SUFFIX,
+    FileEntry,
     absolute,
     is_remote,
     relative,
     work_folder,
 )
+from transforms.storage.retry import OvertakenError
 from transforms.storage.stores import bucket_of, walk
 from transforms.tfrecord import renaming
 from transforms.work.rejects import check_left, items_beside

@@ -36,11 +36,10 @@ from transforms.publishing import target
 from transforms.publishing.published import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.text_protos import render_sidecars
-from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.folders import make
 from transforms.storage.paths import absolute, is_remote, plain
-from transforms.storage.retry import storing
+from transforms.storage.retry import OvertakenError, storing
 from transforms.work.store import Store
 
 _MAKER = "beam-tfrecord"

@@ -37,7 +37,7 @@ from transforms.errors import (
     TFRecordError,
     UsageError,
 )
-from transforms.storage import entries
+from transforms.storage import paths
 from transforms.storage.drafts import discarded_on_error, publish_together
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -178,7 +178,7 @@ def repair_file(
       CommitError: there is a file already.
     """
     status = os.stat(source)
-    stamp = entries.stamp(status.st_size, status.st_mtime_ns)
+    stamp = paths.stamp(status.st_size, status.st_mtime_ns)
 
     def fetch(start: int, stop: int) -> bytes:
         return storage(source).read_range(start, stop, stamp=stamp)

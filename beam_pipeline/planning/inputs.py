@@ -36,10 +36,10 @@ from transforms.formats.pairs import PairFolders, masks_folder
 from transforms.formats.registry import FORMATS, TREES, Format, table_format
 from transforms.formats.source import Source
 from transforms.formats.tree_shape import only_texts
-from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of, origins_of
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute, common_folder, is_remote
+from transforms.storage.paths import FileEntry, absolute, common_folder, is_remote
+from transforms.storage.protocol import Standing
 from transforms.storage.row_spool import RowSpool
 from transforms.storage.visibility import Witness
 

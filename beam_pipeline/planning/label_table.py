@@ -32,10 +32,9 @@ from transforms.formats.registry import TABLE_FORMATS, TREES, claimed_by, table_
 from transforms.formats.table import Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.stages.remarks import rounding_remarks
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import sizes_of, storage
-from transforms.storage.paths import absolute
+from transforms.storage.paths import FileEntry, absolute
 
 _BLOCK_BYTES = 64 << 20
 # How many tables are looked at, the smallest first, and how many rows of each. Those

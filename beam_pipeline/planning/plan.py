@@ -58,9 +58,9 @@ from transforms.stages.limits import (
     limit_message,
     tolerated,
 )
-from transforms.storage.entries import Standing
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote
+from transforms.storage.protocol import Standing
 from transforms.work.rejects import check_left
 
 # Segments of up to this in all travel through the shuffle.

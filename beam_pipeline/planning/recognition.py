@@ -30,10 +30,9 @@ from transforms.formats.registry import (
     claimed_by,
 )
 from transforms.formats.table import SourceFile, TableFormat
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import FileEntry, absolute, is_remote
 
 # Enough to tell a format by: the keys of a JSON object may come after long values.
 _HEAD_BYTES = 1 << 16

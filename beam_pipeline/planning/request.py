@@ -34,10 +34,10 @@ from transforms.core.schema import (
 )
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
-from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import FileEntry, absolute, is_remote
+from transforms.storage.protocol import Standing
 
 # TFDS keeps each version of a dataset in a folder of its own.
 _VERSION = re.compile(r"\d+\.\d+\.\d+")

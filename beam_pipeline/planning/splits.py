@@ -32,9 +32,9 @@ from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import InputFiles
 from transforms.formats.source import BY_SHARES, DISCARD, Source
 from transforms.formats.table import RowReader, TableSample
-from transforms.storage.entries import Standing
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, work_folder
+from transforms.storage.protocol import Standing
 from transforms.work.split_tables import (
     SplitIds,
     assignments_table,

@@ -17,9 +17,10 @@ import pytest
 from tests.storage.conftest import PETS
 from tests.storage.program import Program, files_of
 from tests.support.outputs import contents
-from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import plain
+from transforms.storage.protocol import Look
+from transforms.storage.retry import OvertakenError
 
 _VERSION = "3.37.0"
 _READY_SECONDS = 60

@@ -13,8 +13,8 @@ from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import Program, assert_same
 from tests.support.runs import convert
 from transforms.storage import remote
-from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
+from transforms.storage.protocol import TooLargeError
 
 _NAMES = ("in/plain", "in/with space+plus%and~", "in/é/한글", "in/empty")
 

@@ -26,7 +26,7 @@ from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import Batch
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
 from transforms.formats.source import Source
-from transforms.storage import entries
+from transforms.storage import paths
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 # Processor time: a busy machine is not the reader's fault.
@@ -162,7 +162,7 @@ def read_planned(planned: PlannedInputs, path: pathlib.Path) -> Outcome:
     table = planned.listing.table()
     if path.is_file() and table.num_rows == 1 and "stamp" in table.column_names:
         status = path.stat()
-        stamp = entries.stamp(status.st_size, status.st_mtime_ns)
+        stamp = paths.stamp(status.st_size, status.st_mtime_ns)
         for name, value in (("size", status.st_size), ("stamp", stamp)):
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, pa.array([value], pa.int64()))

@@ -15,7 +15,8 @@ import pytest
 
 from transforms.storage import stores
 from transforms.storage.buckets import Bucket
-from transforms.storage.entries import Look, OvertakenError
+from transforms.storage.protocol import Look
+from transforms.storage.retry import OvertakenError
 
 # Seconds since 1970: ages are counted from the start of the test.
 _NOW = int(time.time())

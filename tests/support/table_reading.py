@@ -22,7 +22,7 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
-from transforms.storage import entries
+from transforms.storage import paths
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ def listed(folder: Any, names: Sequence[str]) -> list[InputFile]:
     for name in names:
         path = os.path.join(folder, name)
         status = os.stat(path)
-        stamp = entries.stamp(status.st_size, status.st_mtime_ns)
+        stamp = paths.stamp(status.st_size, status.st_mtime_ns)
         out.append(InputFile(name, path, status.st_size, position, stamp=stamp))
         position += status.st_size
     return out

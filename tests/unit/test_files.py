@@ -26,9 +26,9 @@ from transforms.errors import (
 )
 from transforms.storage import folders, local, retry
 from transforms.storage.drafts import written
-from transforms.storage.entries import FileEntry
 from transforms.storage.files import sizes_of, storage
 from transforms.storage.folders import exclusive_lock
+from transforms.storage.paths import FileEntry
 
 Folder = pathlib.Path
 AWKWARD = [

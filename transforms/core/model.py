@@ -49,7 +49,7 @@ class Block:
       first_line: 1-based physical line on which that record starts.
       rows: how many records it holds.
       position: bytes of input, over all inputs in source order, before it.
-      stamp: of the file when it was listed; see `transforms.storage.entries.stamp`.
+      stamp: of the file when it was listed; see `transforms.storage.paths.stamp`.
     """
 
     origin: str

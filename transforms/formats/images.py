@@ -11,7 +11,7 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
 
     path      string  relative to the root, as the file system has it
     origin    string  the same in NFC: its identity, and what is stored
-    stamp     int64   of the file as it was listed; see `entries.stamp`
+    stamp     int64   of the file as it was listed; see `paths.stamp`
     label     string  name of the folder that says the class
     split     string  name of the folder that says the split, or null
     position  int64   bytes of images before it in its split

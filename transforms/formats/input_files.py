@@ -5,7 +5,7 @@ The listing, which workers read as well, is in source order:
     path      string  relative to the root
     size      int64   bytes
     position  int64   bytes of the files before it
-    stamp     int64   of the file as it was listed; see `entries.stamp`
+    stamp     int64   of the file as it was listed; see `paths.stamp`
 
 It is a file of the work folder, or within the source. The file is an Arrow IPC file
 whose batches have `BATCH_ROWS` rows, but for the last: who wants some rows reads the

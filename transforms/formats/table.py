@@ -24,9 +24,8 @@ from transforms.core.schema import Feature
 from transforms.errors import DamageError, InputError, first_few
 from transforms.formats.file_names import split_of_table
 from transforms.formats.raw_rows import RawRows
-from transforms.storage.entries import FileEntry
 from transforms.storage.files import fetched, storage
-from transforms.storage.paths import is_remote
+from transforms.storage.paths import FileEntry, is_remote
 from transforms.storage.visibility import unseen
 
 # Larger files are blocks of their own, or several.
@@ -43,7 +42,7 @@ class SourceFile:
     Attributes:
       origin: its path relative to the source's root.
       path: where it is.
-      stamp: of the file as it was listed; see `entries.stamp`. 0 for unknown.
+      stamp: of the file as it was listed; see `paths.stamp`. 0 for unknown.
     """
 
     origin: str

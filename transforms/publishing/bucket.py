@@ -45,9 +45,9 @@ from transforms.publishing.published import (
     overtaken,
 )
 from transforms.sidecars.tfds import pointers_to
-from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder
+from transforms.storage.retry import OvertakenError
 from transforms.storage.stores import bucket_of, walk
 from transforms.work.store import Store
 

@@ -28,11 +28,10 @@ from transforms.publishing.published import (
     overtaken,
 )
 from transforms.storage import folders
-from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.folders import rename
 from transforms.storage.paths import absolute, work_folder
-from transforms.storage.retry import persistently
+from transforms.storage.retry import OvertakenError, persistently
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 

@@ -24,9 +24,9 @@ from collections.abc import Iterator
 
 from transforms.errors import StorageError, TargetError, first_few
 from transforms.storage import folders
-from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
+from transforms.storage.paths import is_hidden
 from transforms.storage.retry import persistently
 
 _LOCK, _PUBLISHING, _MARKER = "lock", "publishing", "made-by-beam-tfrecord"

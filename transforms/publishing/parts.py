@@ -19,10 +19,10 @@ from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BusyError, DamageError, RaceError
 from transforms.publishing.published import bytes_or_none
-from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
+from transforms.storage.retry import OvertakenError
 
 FORMAT = "beam-tfrecord-parts/1"
 _LOCK = ".parts.beam-tfrecord"

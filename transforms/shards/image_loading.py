@@ -27,11 +27,11 @@ from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError, bounded
 from transforms.shards import decoders
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
-from transforms.storage import entries, visibility
+from transforms.storage import paths, visibility
 from transforms.storage.buckets import CONNECTIONS
-from transforms.storage.entries import TooLargeError
 from transforms.storage.files import read_ahead, storage
 from transforms.storage.paths import is_remote, plain, spellings, without_access
+from transforms.storage.protocol import TooLargeError
 from transforms.storage.visibility import unseen
 
 # A chunk ends behind so many bytes of images. Its rows take as much at most, by the
@@ -168,11 +168,11 @@ def _read_listed(
     try:
         data, found = _read(path, root, limit)
     except TooLargeError as large:
-        found = entries.stamp(large.size, large.modified_ns)
+        found = paths.stamp(large.size, large.modified_ns)
         fault = too_many_bytes(large.size, limit)
     except FileNotFoundError:
         # A link that was dangling when it was listed has no time of its own.
-        missing = stamp in (0, entries.stamp(0, 0))
+        missing = stamp in (0, paths.stamp(0, 0))
         reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
         tried = without_access(_full_path(path, root))
         return b"", Fault(reason, bounded(f"there is no file {tried!r}"))

@@ -2,7 +2,7 @@
 
 protocol.py       that, for disks and stores alike
 local.py          files of this machine
-paths.py          paths of this machine and of stores; parameters taken off
+paths.py          paths of this machine and of stores, and entries of files
 retry.py          what is tried again, and what the errors of stores mean
 folders.py        changes of names on this machine, and the swap of two folders
 buckets.py        what is written in stores, alike for all; HDFS

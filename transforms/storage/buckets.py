@@ -18,9 +18,9 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING
 
-from transforms.storage.entries import FileEntry, Look, OvertakenError
-from transforms.storage.paths import split_remote
-from transforms.storage.retry import client_errors
+from transforms.storage.paths import FileEntry, split_remote
+from transforms.storage.protocol import Look
+from transforms.storage.retry import OvertakenError, client_errors
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

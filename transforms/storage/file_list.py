@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.errors import InputError
-from transforms.storage.entries import FileEntry
+from transforms.storage.paths import FileEntry
 from transforms.storage.row_spool import BATCH_ROWS, RowSorter, RowSpool
 
 _SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ _SCHEMA = pa.schema(
         "hidden": pa.bool_(),
     }
 )
-# See `transforms.storage.entries.stamp`.
+# See `transforms.storage.paths.stamp`.
 _STAMP_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -179,7 +179,7 @@ def lines_of(*columns: pa.Array, end: bytes) -> bytes:
 
 
 def stamps_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Returns each file's stamp; see `transforms.storage.entries.stamp`."""
+    """Returns each file's stamp; see `transforms.storage.paths.stamp`."""
     size, modified = (
         batch[name].to_numpy(zero_copy_only=False).view(np.uint64)
         for name in ("size", "modified")

@@ -20,7 +20,8 @@ from transforms.storage.buckets import (
     look_of,
     setting_of,
 )
-from transforms.storage.entries import SECOND_NS, FileEntry, Look
+from transforms.storage.paths import SECOND_NS, FileEntry
+from transforms.storage.protocol import Look
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
 # What the repetitions of Google's client may take in all. Those of Arrow's would add

@@ -24,17 +24,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from transforms.core.files import open_regular, open_stream, open_with_status
 from transforms.storage import folders
 from transforms.storage.drafts import Draft
-from transforms.storage.entries import (
+from transforms.storage.paths import (
     HIDDEN_STARTS,
     FileEntry,
-    Look,
-    Standing,
-    TooLargeError,
     is_hidden,
+    is_remote,
+    relative,
     stamp,
 )
-from transforms.storage.paths import is_remote, relative
-from transforms.storage.protocol import StoredPath
+from transforms.storage.protocol import Look, Standing, StoredPath, TooLargeError
 from transforms.storage.retry import is_transient, persistently
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Paths, local and remote: `dir/file`, `s3://bucket/dir/file`.
+"""Paths, local and remote: `dir/file`, `s3://bucket/dir/file`; entries of files.
 
 A path elsewhere is a scheme, an authority and a key, and after those nothing is
 special but `.` and `..` between slashes, which mean what they mean here: `?`, `#`, `%`
@@ -13,6 +13,8 @@ send a user's keys to another server than the one that was meant.
 """
 
 import dataclasses
+import errno
+import io
 import itertools
 import locale
 import os
@@ -22,11 +24,16 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from transforms.errors import SpecError, UsageError
 
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+SECOND_NS = 10**9
+"""Nanoseconds of a second."""
 # What `pyarrow.fs` reaches by URI.
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 # Ends the names of work folders.
@@ -291,3 +298,76 @@ def check_file_names() -> None:
             f"ones; Python reads them as {encoding} under the locale "
             f"{locale.setlocale(locale.LC_CTYPE)!r}. Set PYTHONUTF8=1 before it starts."
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a source, or what is in a store.
+
+    Attributes:
+      path: relative to the source's root, `/` between, as the file system has it;
+        whole, with its scheme, where a store lists it.
+      size: bytes.
+      modified_ns: modification time, nanoseconds since the epoch; in stores, of whole
+        seconds.
+      skipped: why it is not read: "hidden" or ""; see `list_tree`.
+      is_folder: whether it is a folder; in an object store, a prefix.
+    """
+
+    path: str
+    size: int = 0
+    modified_ns: int = 0
+    skipped: str = ""
+    is_folder: bool = False
+
+    @classmethod
+    def of(cls, path: str, info: "pafs.FileInfo") -> "FileEntry | None":
+        """Returns what Arrow says of a path in a store; None for nothing."""
+        import pyarrow.fs as pafs
+
+        if info.type == pafs.FileType.NotFound:
+            return None
+        if info.type == pafs.FileType.Directory:
+            return cls(path, is_folder=True)
+        seconds = (info.mtime_ns or 0) // SECOND_NS
+        return cls(path, info.size or 0, seconds * SECOND_NS)
+
+    @property
+    def stamp(self) -> int:
+        """See `stamp`."""
+        return stamp(self.size, self.modified_ns)
+
+    @property
+    def origin(self) -> str:
+        """The path in NFC: the identity that placement hashes."""
+        return unicodedata.normalize("NFC", self.path)
+
+
+def stamp(size: int, modified_ns: int) -> int:
+    """Returns a number that changes when the file changes."""
+    mixed = (modified_ns * 0x9E3779B97F4A7C15 + size) % 2**64
+    return mixed - 2**64 if mixed >= 2**63 else mixed
+
+
+def stamp_of(file: IO[bytes] | io.RawIOBase) -> int:
+    """Returns the stamp of an open file."""
+    stated = getattr(getattr(file, "raw", file), "stamp", None)
+    if stated is not None:
+        return int(stated)
+    status = os.fstat(file.fileno())
+    return stamp(status.st_size, status.st_mtime_ns)
+
+
+def changed(path: str) -> OSError:
+    """Returns the error of a file that has changed since it was listed."""
+    return OSError(errno.ESTALE, "it has changed since it was listed", path)
+
+
+_HIDDEN = ("__MACOSX", "Thumbs.db", "desktop.ini")
+HIDDEN_STARTS = frozenset((".", *(name[0] for name in _HIDDEN)))
+"""With what hidden names begin; see `is_hidden`."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether it is a name that systems and programs give to files of their own."""
+    return name.startswith(".") or name in _HIDDEN

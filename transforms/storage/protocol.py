@@ -8,28 +8,52 @@ hold.
 """
 
 import contextlib
+import dataclasses
 import errno
 import io
 import os
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
 from transforms.errors import source_error
 from transforms.storage.drafts import Draft, Sink, written
-from transforms.storage.entries import (
-    FileEntry,
-    Look,
-    OvertakenError,
-    Standing,
-    changed,
-    stamp_of,
-)
-from transforms.storage.retry import persistently, storing
+from transforms.storage.paths import FileEntry, changed, stamp_of
+from transforms.storage.retry import OvertakenError, persistently, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from transforms.storage.file_list import FileList
+
+# What has a name: see `StoredPath.standing`.
+Standing = Literal["", "file", "folder", "other"]
+
+
+class TooLargeError(OSError):
+    """A file is larger than the limit.
+
+    Attributes:
+      size: of the file, in bytes.
+      modified_ns: when it was last written.
+    """
+
+    def __init__(self, path: str, size: int, modified_ns: int) -> None:
+        super().__init__(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        self.size = size
+        self.modified_ns = modified_ns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """What one request tells about an object.
+
+    Attributes:
+      version: which every write changes; "" for no object.
+      age: seconds since it was written; 0 where nothing tells it.
+    """
+
+    version: str = ""
+    age: float = 0.0
 
 
 class StoredPath(Protocol):

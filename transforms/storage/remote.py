@@ -28,18 +28,16 @@ from transforms.errors import RaceError
 from transforms.storage import stores
 from transforms.storage.buckets import HDFS
 from transforms.storage.drafts import Draft
-from transforms.storage.entries import (
+from transforms.storage.paths import (
     SECOND_NS,
     FileEntry,
-    Look,
-    OvertakenError,
-    Standing,
-    TooLargeError,
+    is_remote,
+    relative,
+    split_remote,
     stamp,
 )
-from transforms.storage.paths import is_remote, relative, split_remote
-from transforms.storage.protocol import StoredPath
-from transforms.storage.retry import asked, naming
+from transforms.storage.protocol import Look, Standing, StoredPath, TooLargeError
+from transforms.storage.retry import OvertakenError, asked, naming
 from transforms.storage.s3 import S3Bucket
 
 if TYPE_CHECKING:
@@ -257,7 +255,7 @@ class _RemoteFile(io.RawIOBase):
 
     @property
     def stamp(self) -> int:
-        """See `transforms.storage.entries.stamp`."""
+        """See `transforms.storage.paths.stamp`."""
         return stamp(self.size, self.modified_ns)
 
     def read_range(self, start: int, stop: int) -> bytes:

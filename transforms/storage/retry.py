@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from transforms.errors import StorageError, bounded
-from transforms.storage.entries import OvertakenError
 from transforms.storage.paths import split_remote
 
 _Result = TypeVar("_Result")
@@ -104,6 +103,10 @@ _LONGEST_REASON = 300
 # dead server must not each wait for their last try.
 _SHUN_SECONDS = 30
 _log = logging.getLogger(__name__)
+
+
+class OvertakenError(Exception):
+    """A conditional write failed: the object has another version than required."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from transforms.storage.buckets import (
     look_of,
     setting_of,
 )
-from transforms.storage.entries import SECOND_NS, Look
+from transforms.storage.paths import SECOND_NS
+from transforms.storage.protocol import Look
 
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")

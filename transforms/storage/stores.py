@@ -22,9 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from transforms.errors import TargetError
 from transforms.storage.buckets import GOOGLE, HDFS, Bucket, HdfsBucket
-from transforms.storage.entries import FileEntry, is_hidden
 from transforms.storage.google_azure import AzureBucket, GcsBucket
-from transforms.storage.paths import parameters_of, relative, split_remote
+from transforms.storage.paths import (
+    FileEntry,
+    is_hidden,
+    parameters_of,
+    relative,
+    split_remote,
+)
 from transforms.storage.retry import asked, client_errors, reason_of
 from transforms.storage.s3 import S3Bucket
 

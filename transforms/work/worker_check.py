@@ -35,11 +35,10 @@ from transforms.errors import (
     first_few,
 )
 from transforms.storage import folders, visibility
-from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.protocol import StoredPath
-from transforms.storage.retry import reason_of
+from transforms.storage.retry import OvertakenError, reason_of
 from transforms.storage.stores import extra_of
 from transforms.storage.visibility import Witness, Worker
 

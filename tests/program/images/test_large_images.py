@@ -16,9 +16,9 @@ from tests.support.stress import sizes
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.reasons import Fault, Reason
 from transforms.shards.image_loading import load_image
-from transforms.storage import entries
-from transforms.storage.entries import TooLargeError
+from transforms.storage import paths
 from transforms.storage.files import storage
+from transforms.storage.protocol import TooLargeError
 
 Folder = pathlib.Path
 
@@ -79,7 +79,7 @@ def test_a_size_at_the_limit_is_read(tmp_path: Folder) -> None:
         storage(str(path)).read_stamped(99)
     error = caught.value
     assert (
-        entries.stamp(error.size, error.modified_ns)
+        paths.stamp(error.size, error.modified_ns)
         == storage(str(path)).read_stamped()[1]
     )
 

@@ -21,9 +21,9 @@ from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader, Listing
 from transforms.formats.input_files import write_listing
 from transforms.formats.tree_shape import SPLIT_WORDS
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
+from transforms.storage.paths import FileEntry
 
 Folder = pathlib.Path
 

@@ -11,9 +11,9 @@ from transforms.formats import input_files
 from transforms.formats.file_runs import folder_notes
 from transforms.formats.input_files import InputFiles, opened, write_listing
 from transforms.formats.table import InputFile
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.local import LocalPath
+from transforms.storage.paths import FileEntry
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
 

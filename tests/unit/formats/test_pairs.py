@@ -14,8 +14,8 @@ from transforms.formats.pairs import (
     pair,
     sort_files,
 )
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
+from transforms.storage.paths import FileEntry
 
 CITY = "train/x/a_{}"
 

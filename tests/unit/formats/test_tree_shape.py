@@ -8,8 +8,8 @@ from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import list_images
 from transforms.formats.tree_shape import Surroundings, only_texts
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
+from transforms.storage.paths import FileEntry
 
 
 def listed(paths: Sequence[str]) -> FileList:

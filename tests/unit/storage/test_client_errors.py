@@ -9,9 +9,8 @@ import pytest
 from transforms.errors import StorageError
 from transforms.storage import retry, stores
 from transforms.storage.buckets import HdfsBucket
-from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
-from transforms.storage.retry import client_errors, is_transient
+from transforms.storage.retry import OvertakenError, client_errors, is_transient
 from transforms.storage.s3 import S3Bucket
 
 _HTTP = "azure.core.exceptions.AzureError azure.core.exceptions.HttpResponseError"

@@ -12,7 +12,6 @@ from beam_pipeline.planning.recognition import are_plain_images
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.registry import FORMATS
 from transforms.storage import file_list
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import (
     FileList,
     FileLister,
@@ -20,6 +19,7 @@ from transforms.storage.file_list import (
     origins_of,
     stamps_of,
 )
+from transforms.storage.paths import FileEntry
 
 NAMES = st.text(
     st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.flat_store import FlatStore, install
-from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
+from transforms.storage.paths import is_hidden
 
 NAMES = st.sampled_from(["a", "b", "", ".git", "é", "x.jpg", "__MACOSX"])
 

@@ -46,7 +46,7 @@ from transforms.formats.archive.members import (
 )
 from transforms.formats.archive.tar import BLOCK_BYTES, Tar, is_header, is_packed
 from transforms.formats.table import InputFile, SourceFile
-from transforms.storage.entries import stamp_of
+from transforms.storage.paths import stamp_of
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()

@@ -40,8 +40,8 @@ from transforms.formats.table import (
     TableSample,
 )
 from transforms.formats.tree_shape import SPLIT_WORDS, Surroundings, only_texts
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, FileLister
+from transforms.storage.paths import FileEntry
 
 # A block of an archive that can be read at any place, and a piece of any block.
 _MAX_BLOCK_ROWS = 4096

@@ -40,8 +40,9 @@ from transforms.formats.label_join import SourcePaths
 from transforms.formats.pairs import MASK, MASK_WORDS
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned, SourceFile, TableSample, only
-from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
+from transforms.storage.paths import FileEntry
+from transforms.storage.protocol import TooLargeError
 from transforms.storage.visibility import unseen
 
 # The reasons of images that are skipped.

@@ -43,9 +43,9 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.pairs import mask_features
 from transforms.formats.raw_rows import rejection_of
-from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
+from transforms.storage.protocol import TooLargeError
 from transforms.storage.visibility import unseen
 
 # The name of these parts of rows in accounts and rejections.

@@ -24,8 +24,8 @@ from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import DamageError, InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
 from transforms.sidecars.text_protos import LABEL_MAP_NAME, parse_label_map
-from transforms.storage.entries import stamp_of
 from transforms.storage.files import storage
+from transforms.storage.paths import stamp_of
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
