@@ -51,6 +51,8 @@ from transforms.formats.table import TableFormat
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+# Images of a sample whose sizes are read where nothing states them: a plan shows these.
+_LOOKED_INTO = 4
 # The Arrow types of lists that are no int64.
 _TYPES = {"area": pa.float32(), "view": pa.string()}
 
@@ -145,7 +147,7 @@ class BoxedReader(TableFormat, RunReader):
             and what `objects_of` needs.
           root: the source's.
           block: what they are of.
-          is_sample: whether no image is looked into.
+          is_sample: whether only the first images are looked into, for their sizes.
         """
         reasons = [row["reason"] or "" for row in rows]
         parsed: dict[int, Found] = {
@@ -165,8 +167,14 @@ class BoxedReader(TableFormat, RunReader):
             np.arange(len(images)), [len(image.objects) for image in images]
         )
         paths = [im.path or rows[i]["path"] for i, im in zip(read, images, strict=True)]
-        policy = None if is_sample else self.image_policy
-        size_of = functools.cache(lambda i: size_of_image(root, paths[i], policy))
+
+        @functools.cache
+        def size_of(i: int) -> tuple[int, int] | Fault:
+            if is_sample and (self.fractions or i >= _LOOKED_INTO):
+                return ANY_SIZE
+            size = size_of_image(root, paths[i], self.image_policy)
+            return ANY_SIZE if is_sample and isinstance(size, Fault) else size
+
         named = zip(images, paths, strict=True)
         names = [im.name or posixpath.basename(path) for im, path in named]
         ids = [im.source_id or n for im, n in zip(images, names, strict=True)]

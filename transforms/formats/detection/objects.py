@@ -54,7 +54,7 @@ OBJECT_MASK = "image/object/mask"
 ENCODED, OBJECT, POINT = "image/encoded", "image/object/", "image/object/keypoint/"
 SIDES = ("width", "height")
 NO_BOX = (np.nan,) * 4
-# Stands for a size that nothing states, in a sample: any box fits.
+# Stands for a size that is not known in a sample: any box fits.
 ANY_SIZE = (2**31 - 1, 2**31 - 1)
 MOST_POINTS = 1000
 """Key points of an object: people have 17, faces and hands some hundreds."""
@@ -234,21 +234,17 @@ def rejection(
     )
 
 
-def size_of_image(
-    root: str, path: str, policy: ImagePolicy | None
-) -> tuple[int, int] | Fault:
+def size_of_image(root: str, path: str, policy: ImagePolicy) -> tuple[int, int] | Fault:
     """Returns width and height of an image whose size its annotation does not state.
 
     Args:
       root: the source's.
       path: of the image, relative to it or absolute.
-      policy: the job's; None for a sample, which looks into no image.
+      policy: the job's.
 
     Raises:
       WorkerError: the path is of another machine's disk.
     """
-    if policy is None:
-        return ANY_SIZE
     for spelling in spellings(path):
         try:
             full = os.path.join(root, spelling)

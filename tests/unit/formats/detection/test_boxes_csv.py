@@ -235,6 +235,13 @@ def test_images_of_two_places_and_none(tmp_path: Folder) -> None:
     assert places == [f"{images}/a.jpg", "x/b.jpg"]
 
 
+def test_a_plan_shows_boxes_where_no_size_is_stated(tmp_path: Folder) -> None:
+    """The first images are looked into."""
+    text = "filename,class,xmin,ymin,xmax,ymax\na.jpg,cat,4,2,20,10\n"
+    plan = planned(write(tmp_path, text, "a.jpg"))
+    assert plan.evidence["image/object/bbox"].examples == ("[[0.1, 0.1, 0.5, ...]]",)
+
+
 def test_a_column_of_classes_that_is_named(tmp_path: Folder) -> None:
     """`--label-column` names it, also in place of a usual one; a message says so."""
     text = "filename,width,xmin,ymin,xmax,ymax,species\na.jpg,40,4,2,20,10,cat\n"
