@@ -3,8 +3,9 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,22 +23,10 @@ from transforms.core.rows.record_columns import (
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.statistics import Statistics, merge_all, summarize_columns
 from transforms.core.tfrecord.writer import TFRecordWriter
-from transforms.shards.image_loading import load_images
-from transforms.shards.image_rows import (
-    ImageColumn,
-    boxes_moved,
-    derived_columns,
-    faults,
-)
+from transforms.shards.image_loading import ImageColumn, load_images
+from transforms.shards.image_rows import boxes_moved, derived_columns, faults
 from transforms.shards.record_log import RecordLog
-from transforms.shards.shard_job import (
-    CHUNK_BYTES,
-    ShardJob,
-    ShardLayout,
-    ShardTask,
-    encoder_of,
-    most_rows,
-)
+from transforms.shards.shard_job import CHUNK_BYTES, ShardJob, ShardLayout, ShardTask
 from transforms.work.rejects import RejectGatherer
 
 
@@ -93,6 +82,23 @@ class Written:
     def note_facts(self, *facts: Mapping[str, Statistics]) -> None:
         """Notes facts of values that are written."""
         self.facts = merge_all([self.facts, *facts])
+
+
+# Rows encoded at a time: about 6 MB of small records.
+_CHUNK_ROWS = 65_536
+# Fewer where they are large, or have many columns: missing values take memory, too.
+_CHUNK_CELLS = 1 << 23
+
+
+@functools.lru_cache(4)
+def encoder_of(schema: pa.Schema) -> ExampleEncoder:
+    """Returns what encodes columns; those of most shards are the same."""
+    return ExampleEncoder(schema)
+
+
+def most_rows(columns: int) -> int:
+    """Returns how many rows of this many columns are encoded at a time."""
+    return min(_CHUNK_ROWS, _CHUNK_CELLS // max(columns, 1))
 
 
 def write_rows(
@@ -259,3 +265,55 @@ def _sound(
         refused = chunk.filter(pa.array(~sound))
         out.gone.update(count_parts(refused, layout.schema.features))
     return sound
+
+
+class EncodedShard(NamedTuple):
+    """What is in the file of a shard, ready to be written.
+
+    Attributes:
+      framed: its records, in the bytes of a TFRecord file.
+      records: how many there are.
+      facts: of them.
+    """
+
+    framed: pa.Buffer
+    records: int
+    facts: Written
+
+
+def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShard]:
+    """Returns the content of shards, whose rows are encoded as those of one.
+
+    Args:
+      tasks: at least one; together they are small.
+      job: that they are of.
+
+    Raises:
+      BeamTFRecordError, OSError: something is wrong with one of them.
+    """
+    rows, lengths = job.load(tasks)
+    layout, features = job.layout, job.layout.schema.features
+    table, positions = rows.take(0, len(rows))
+    columns = record_columns(table, features)
+    schema = layout.record_schema
+    batch = pa.record_batch([columns[name] for name in schema.names], schema)
+    framed = encoder_of(schema).encode_framed(batch)
+    bounds = np.concatenate(([0], np.cumsum(lengths)))
+    offsets, data = offsets_of(framed), framed.buffers()[2]
+    places = offsets[bounds].tolist()
+    placed = rows.without_values()
+    encoded = []
+    for index, count in enumerate(lengths):
+        start, stop = places[index : index + 2]
+        first, last = bounds[index : index + 2].tolist()
+        out = Written.nothing(tasks[index], job)
+        out.log.add(offsets[first : last + 1], data)
+        out.note_repeated(rows, layout, first, last)
+        own = {name: array.slice(first, count) for name, array in columns.items()}
+        out.log.add_rows(placed, positions[first:last], own.__getitem__)
+        if count:
+            out.held.update(count_parts(table.slice(first, count), features))
+            out.note_facts(summarize_columns(layout.schema.stored, own))
+        records = data.slice(start, stop - start)
+        encoded.append(EncodedShard(records, count, out))
+    return encoded

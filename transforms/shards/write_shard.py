@@ -15,17 +15,22 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.arrays import offsets_of, return_freed_memory
+from transforms.core.arrays import return_freed_memory
 from transforms.core.files import ShardName
 from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
-from transforms.core.rows.record_columns import count_parts, record_columns
-from transforms.core.statistics import summarize_columns
 from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.errors import BeamTFRecordError
 from transforms.shards.image_rows import store_fingerprints
-from transforms.shards.shard_job import ShardJob, ShardTask, encoder_of, most_rows
-from transforms.shards.shard_records import Written, write_images, write_rows
+from transforms.shards.shard_job import ShardJob, ShardTask
+from transforms.shards.shard_records import (
+    EncodedShard,
+    Written,
+    encode_shards,
+    most_rows,
+    write_images,
+    write_rows,
+)
 from transforms.storage.drafts import (
     Draft,
     discard_all,
@@ -41,20 +46,6 @@ from transforms.work.store import Store
 
 # What is free in pieces is of no use to a shard of more rows, which takes new memory.
 _LARGE_BYTES = 32 << 20
-
-
-class EncodedShard(NamedTuple):
-    """What is in the file of a shard, ready to be written.
-
-    Attributes:
-      framed: its records, in the bytes of a TFRecord file.
-      records: how many there are.
-      facts: of them.
-    """
-
-    framed: pa.Buffer
-    records: int
-    facts: Written
 
 
 # The facts of a shard, its indexes by their names, and its rows of the catalogue.
@@ -319,41 +310,3 @@ class ShardGroup:
                 encoded = encode_shards(tasks, self._job)
         for task, shard in zip(tasks, encoded, strict=True):
             self._drafts.append((task, draft_shard(task, self._job, shard)))
-
-
-def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShard]:
-    """Returns the content of shards, whose rows are encoded as those of one.
-
-    Args:
-      tasks: at least one; together they are small.
-      job: that they are of.
-
-    Raises:
-      BeamTFRecordError, OSError: something is wrong with one of them.
-    """
-    rows, lengths = job.load(tasks)
-    layout, features = job.layout, job.layout.schema.features
-    table, positions = rows.take(0, len(rows))
-    columns = record_columns(table, features)
-    schema = layout.record_schema
-    batch = pa.record_batch([columns[name] for name in schema.names], schema)
-    framed = encoder_of(schema).encode_framed(batch)
-    bounds = np.concatenate(([0], np.cumsum(lengths)))
-    offsets, data = offsets_of(framed), framed.buffers()[2]
-    places = offsets[bounds].tolist()
-    placed = rows.without_values()
-    encoded = []
-    for index, count in enumerate(lengths):
-        start, stop = places[index : index + 2]
-        first, last = bounds[index : index + 2].tolist()
-        out = Written.nothing(tasks[index], job)
-        out.log.add(offsets[first : last + 1], data)
-        out.note_repeated(rows, layout, first, last)
-        own = {name: array.slice(first, count) for name, array in columns.items()}
-        out.log.add_rows(placed, positions[first:last], own.__getitem__)
-        if count:
-            out.held.update(count_parts(table.slice(first, count), features))
-            out.note_facts(summarize_columns(layout.schema.stored, own))
-        records = data.slice(start, stop - start)
-        encoded.append(EncodedShard(records, count, out))
-    return encoded

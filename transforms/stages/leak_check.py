@@ -23,7 +23,7 @@ from transforms.core.placing.leakage import (
     find_shared,
 )
 from transforms.core.placing.splitting import Assignments, usual_order
-from transforms.shards.placeless_rows import repeated_key
+from transforms.shards.shard_job import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
 from transforms.work.split_tables import (
     assignments_table,

@@ -28,7 +28,8 @@ from transforms.core.segment import (
 )
 from transforms.errors import DamageError, EncodingError
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
-from transforms.shards.write_shard import ShardGroup, encode_shards, write_shard
+from transforms.shards.shard_records import encode_shards
+from transforms.shards.write_shard import ShardGroup, write_shard
 from transforms.work.store import Store
 
 CLASSES = ("cat", "dog", "고양이")

@@ -14,8 +14,13 @@ from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading
-from transforms.shards.image_loading import load_image, load_images
-from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
+from transforms.shards.image_loading import (
+    ImageColumn,
+    Loaded,
+    LoadedImage,
+    load_image,
+    load_images,
+)
 from transforms.storage.files import storage
 
 _IMAGE = Feature("image", Kind.IMAGE)
