@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import shlex
+from collections.abc import Collection
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.evidence import column_notes
@@ -32,6 +34,7 @@ from transforms.formats.label_join import Labels
 from transforms.formats.pairs import (
     MASK,
     MASK_WORDS,
+    PairFolders,
     find_layout,
     layout_of,
     mask_features,
@@ -39,6 +42,7 @@ from transforms.formats.pairs import (
     sort_files,
 )
 from transforms.formats.tree_shape import Surroundings
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, in_source_order
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
@@ -129,6 +133,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
                 else None
             ),
             splits_in_paths=are_pairs,
+            listed_splits=inputs.listed_splits,
         )
         is_one = len(listing.labels) == 1 and spec.format == "auto"
         if is_one and _label_hint(spec, inputs):
@@ -259,6 +264,15 @@ def with_masks(spec: Spec, inputs: Inputs) -> Inputs:
             f"--masks FOLDER."
         )
     kept, masks = sort_files(inputs.entries, layout)
+    splits, lists = _listed_splits(inputs.root, layout)
+    if splits:
+        of_masks = {
+            f"{mask}{stem.removeprefix(image)}{layout.suffix}"
+            for image, mask in layout.folders
+            for stem in splits
+            if stem.startswith(image)
+        }
+        kept, masks = _with_stems(kept, splits), _with_stems(masks, of_masks)
     skipped = dict(inputs.skipped)
     left = len(inputs.entries) - len(kept) - len(masks)
     if left:
@@ -268,10 +282,43 @@ def with_masks(spec: Spec, inputs: Inputs) -> Inputs:
         format="pairs",
         entries=kept,
         skipped=skipped,
-        companions=(*inputs.companions, *masks),
+        companions=(*inputs.companions, *masks, *lists),
         masks=layout,
         mask_files=masks,
+        listed_splits=splits,
     )
+
+
+def _listed_splits(
+    root: str, layout: PairFolders
+) -> tuple[dict[str, str], list[FileEntry]]:
+    """Returns the splits of pairs by their paths without suffix, as VOC's lists say.
+
+    Also returns the lists; nothing where a folder of images has none beside it.
+    """
+    splits: dict[str, str] = {}
+    entries: list[FileEntry] = []
+    for folder, _ in layout.folders:
+        above = os.path.dirname(folder.rstrip("/"))
+        lists = os.path.join(root, above, "ImageSets", "Segmentation")
+        if not (folder and storage(lists).is_folder()):
+            return {}, []
+        from transforms.formats.detection.voc import image_sets
+
+        of_ids = image_sets(lists) or {}
+        splits |= {f"{folder}{name}": split for name, split in of_ids.items()}
+        entries += storage(lists).entries_in(root)
+    return splits, entries
+
+
+def _with_stems(files: FileList, stems: Collection[str]) -> FileList:
+    """Returns the pairs' files whose paths without suffix are among these."""
+
+    def is_listed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        paths = map(os.fsdecode, batch["path"].to_pylist())
+        return np.array([os.path.splitext(path)[0] in stems for path in paths], bool)
+
+    return files.filter(is_listed)
 
 
 def _with_folder(spec: Spec, inputs: Inputs) -> Inputs:

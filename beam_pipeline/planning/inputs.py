@@ -70,6 +70,7 @@ class Inputs:
       masks: where the masks of images are; None where there are none.
       mask_files: all files in the folders of masks.
       mask_folder: the name of these folders, where a YAML states it.
+      listed_splits: of images by their paths without suffix, where lists say them.
     """
 
     format: str
@@ -83,6 +84,7 @@ class Inputs:
     masks: PairFolders | None = None
     mask_files: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
     mask_folder: str = ""
+    listed_splits: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def facts(self) -> dict[str, int | str]:
         """Returns what the manifest says of them: the same wherever they are."""

@@ -182,6 +182,7 @@ def list_images(
     unlabelled: bool = False,
     around: Surroundings | None = None,
     splits_in_paths: bool = False,
+    listed_splits: Mapping[str, str] = {},
 ) -> Listing:
     """Returns the listing of the images in a tree, by the rule of the module.
 
@@ -197,6 +198,7 @@ def list_images(
       around: what is beside the images; None to take folders as classes whatever they
         are called.
       splits_in_paths: whether any folder may say the split, with a word in its name.
+      listed_splits: of all images, by their paths without suffix, where lists say them.
 
     Raises:
       InputError: no image; no rule for these folders; folders that are part of an
@@ -212,7 +214,10 @@ def list_images(
     folders = folder_counts(entries)
     if around is not None and by_folders:
         check_tree(entries, folders, around, root=root)
-    if splits_in_paths:
+    split_of = split_in_path if splits_in_paths else first_folder
+    if listed_splits:
+        with_splits = True
+    elif splits_in_paths:
         with_splits = all(map(split_in_path, folders))
     else:
         with_splits = has_splits(entries, folders, root, by_folders=by_folders)
@@ -225,10 +230,8 @@ def list_images(
     for batch in entries.batches():
         if limit is not None:
             batch = batch.slice(0, max(limit - len(rows), 0))
-        split_of = split_in_path if splits_in_paths else first_folder
-        listed = _listed(
-            batch, by_folders, split_of if with_splits else None, classes, totals
-        )
+        by = listed_splits or (split_of if with_splits else None)
+        listed = _listed(batch, by_folders, by, classes, totals)
         rows.append(listed)
     if labels is not None:
         rows = RowSpool.of(_labelled(rows.table(), labels, with_splits))
@@ -245,20 +248,26 @@ def list_images(
 def _listed(
     batch: pa.RecordBatch,
     by_folders: bool,
-    split_of: Callable[[str], str] | None,
+    split_of: Callable[[str], str] | Mapping[str, str] | None,
     classes: set[str],
     totals: dict[str, tuple[int, int]],
 ) -> pa.RecordBatch:
     """Returns rows of the listing; adds to the classes, and to images and bytes."""
     paths = batch["path"].cast(pa.string())
-    folders = pc.replace_substring_regex(paths, "[^/]*$", "").dictionary_encode()
+    # What decides the split: a folder, or the path without its suffix.
+    tail = r"\.[^./]*$" if isinstance(split_of, Mapping) else "[^/]*$"
+    folders = pc.replace_substring_regex(paths, tail, "").dictionary_encode()
     parts = [f.split("/")[:-1] for f in folders.dictionary.to_pylist()]
     places = folders.indices
     labels: list[str | None] = [None] * len(parts)
     if by_folders:
         labels = [in_nfc(segments[-1]) for segments in parts]
         classes.update(filter(None, labels))
-    names = [split_of("/".join(segments)) if split_of else "" for segments in parts]
+    if isinstance(split_of, Mapping):
+        names = [split_of[stem] for stem in folders.dictionary.to_pylist()]
+    else:
+        above = map("/".join, parts)
+        names = [split_of(folder) if split_of else "" for folder in above]
     splits = pa.array(names if split_of else [None] * len(names), pa.string())
     sizes = batch["size"].to_numpy()
     positions = np.zeros(len(sizes), np.int64)

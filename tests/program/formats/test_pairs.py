@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.support.coco import box, coco, image, tree
 from tests.support.masks import numbers, write_mask, write_pairs, write_photo
-from tests.support.outputs import records, rejects, split_sizes
+from tests.support.outputs import account, records, rejects, split_sizes
 from tests.support.runs import convert, refused
 from tests.support.voc import annotate, thing
 
@@ -60,6 +60,26 @@ def test_pairs(tmp_path: Folder) -> None:
     found = masks(out)
     for seed in (1, 2):
         np.testing.assert_array_equal(found[f"a{seed}.jpg"], numbers(0, seed))
+
+
+def test_lists_of_voc_say_the_splits(tmp_path: Folder) -> None:
+    """Without XML, too; what they do not list is left out, images and masks."""
+    root, out = tmp_path / "in/VOC", tmp_path / "out"
+    for name, seed in (("a.b", 1), ("b", 2), ("c", 3)):
+        write_photo(root / f"JPEGImages/{name}.jpg", seed)
+        write_mask(root / f"SegmentationClass/{name}.png", numbers(0, seed))
+    lists = root / "ImageSets/Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("a.b\n")
+    (lists / "val.txt").write_text("b\n")
+    convert(tmp_path / "in", out)
+    assert split_sizes(out) == {"train": 1, "validation": 1}
+    assert account(out)["skipped"]["not_selected"] == 2
+    found = masks(out)
+    assert sorted(found) == ["a.b.jpg", "b.jpg"]
+    np.testing.assert_array_equal(found["b.jpg"], numbers(0, 2))
+    (lists / "val.txt").write_text("b\na.b\n")
+    assert "must be in one split" in refused(4, tmp_path / "in", out, "--overwrite")
 
 
 @pytest.mark.parametrize("source", ["", "data.yaml"])

@@ -129,7 +129,7 @@ class VocReader(ListedReader):
             if folder not in sets:
                 lists = posixpath.join(posixpath.dirname(folder), "ImageSets")
                 lists = os.path.join(root, lists, self.image_set)
-                sets[folder] = _image_sets(lists) if folder else None
+                sets[folder] = image_sets(lists) if folder else None
             if (listed := sets[folder]) is not None:
                 row["split"] = listed.get(name.rpartition(".")[0])
                 row["reason"] = None if row["split"] else NOT_SELECTED
@@ -285,7 +285,7 @@ def _object(number: int, item: Element) -> BoxedObject:
     return BoxedObject(name, box, where, raw, fault=fault, values=values)
 
 
-def _image_sets(folder: str) -> Mapping[str, str] | None:
+def image_sets(folder: str) -> Mapping[str, str] | None:
     """Returns id -> split, as the lists in a folder say it; None where there is none.
 
     Raises:
