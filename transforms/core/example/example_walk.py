@@ -69,9 +69,9 @@ class Spans:
 
     def among(self, records: Mask) -> "Spans":
         """Returns the spans of some records."""
-        rows = np.arange(len(records)) if self.rows is None else self.rows
-        kept = records[rows]
-        return Spans(rows[kept], self.starts[kept], self.stops[kept], self.are_lists)
+        kept = np.flatnonzero(records if self.rows is None else records[self.rows])
+        rows = kept if self.rows is None else self.rows[kept]
+        return Spans(rows, self.starts[kept], self.stops[kept], self.are_lists)
 
 
 def walk(
@@ -151,45 +151,35 @@ class _Cursors:
         return key, tag
 
     def _step(self, key: bytes, tag: int | None) -> list[Spans]:
-        """Moves over the entries of one feature; returns where its values are."""
-        if tag is None:
-            spans = self._entries(np.arange(len(self._stops)), key, tag)
-        else:
-            spans = self._typed_entries(key, tag)
-        self._check_once(key, spans)
-        return spans
+        """Moves over the entries of one feature; returns where its values are.
 
-    def _typed_entries(self, key: bytes, tag: int) -> list[Spans]:
-        begins, ends, plain = self._plain_entries(key, tag)
-        if plain.all():
+        Refuses records that have had the key before: the last one wins.
+        """
+        begins, ends, here = self._plain_entries(key, tag)
+        spans = [Spans(None, begins, ends)]
+        if here.all():
             # The spans keep theirs: cursors move on.
             self._places = ends.copy()
-            return [Spans(None, begins, ends)]
-        left = self._maybe_here(np.flatnonzero(~plain), key)
-        self._places = np.where(plain, ends, self._places)
-        lists: list[Spans] = []
-        if len(left):
-            others, *lists = self._entries(left, key, tag)
-            plain[others.rows] = True
-            begins[others.rows] = others.starts
-            ends[others.rows] = others.stops
-            if plain.all():
-                return [Spans(None, begins, ends)]
-        rows = np.flatnonzero(plain)
-        return [Spans(rows, begins[rows], ends[rows]), *lists]
-
-    def _check_once(self, key: bytes, spans: Sequence[Spans]) -> None:
-        """Refuses records that have had the key before: the last one wins."""
-        here = np.zeros(len(self._stops), np.bool_)
-        for found in spans:
-            here[slice(None) if found.rows is None else found.rows] = True
+        else:
+            left = self._maybe_here(np.flatnonzero(~here), key)
+            self._places = np.where(here, ends, self._places)
+            several: list[Spans] = []
+            if len(left):
+                single, *several = self._entries(left, key, tag)
+                here[single.rows] = True
+                begins[single.rows] = single.starts
+                ends[single.rows] = single.stops
+            spans = [spans[0].among(here), *several]
+            for lists in several:
+                here[lists.rows] = True
         seen = self._seen.get(key)
         if seen is not None:
             self._refuse(np.flatnonzero(here & seen))
             here |= seen
         self._seen[key] = here
+        return spans
 
-    def _plain_entries(self, key: bytes, tag: int) -> tuple[Longs, Longs, Mask]:
+    def _plain_entries(self, key: bytes, tag: int | None) -> tuple[Longs, Longs, Mask]:
         """Returns payloads of entries of less than 128 bytes, and which records do."""
         head = _plain_head(key, tag)
         words, places = self._padded.words, self._places
@@ -291,11 +281,12 @@ class _PlainHead:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _plain_head(key: bytes, tag: int) -> _PlainHead:
+def _plain_head(key: bytes, tag: int | None) -> _PlainHead:
     """Returns the words to walk over, by the feature's name and its list's tag."""
     first = b"\x0a\0\x0a" + varint(len(key)) + key
-    template = first + bytes([0x12, 0, tag, 0, 0x0A, 0])
+    template = first + bytes([0x12, 0, *([] if tag is None else [tag, 0, 0x0A, 0])])
     size = len(template)
+    most = min(size - 2, 127) if tag is None else 127
     count = -(-size // 8)
     cells = np.tile(np.frombuffer(template.ljust(8 * count, b"\0"), np.uint8), (256, 1))
     lengths = np.arange(256)
@@ -304,7 +295,7 @@ def _plain_head(key: bytes, tag: int) -> _PlainHead:
         # Each length counts the bytes behind it: to the end of the entry.
         cells[:, offset] = lengths + 1 - offset
     # Lengths that an entry cannot have: the word then differs in the length itself.
-    cells[(lengths < size - 2) | (lengths > 127), 1] ^= 0xFF
+    cells[(lengths < size - 2) | (lengths > most), 1] ^= 0xFF
     table: Any = cells.view("<u8")
     varying = {offset // 8 for offset in places}
     inside = np.minimum(size - 8 * np.arange(count), 8).tolist()
