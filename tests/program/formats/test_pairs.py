@@ -213,6 +213,23 @@ def test_masks_of_voc(tmp_path: Folder) -> None:
     assert OBJECT_MASK not in found[b"a.jpg"]
 
 
+def test_trimaps_beside_voc(tmp_path: Folder) -> None:
+    """As of Oxford-IIIT pets: a note names the option that stores them."""
+    root = tmp_path / "in"
+    annotate(root, "a", thing())
+    (root / "JPEGImages").rename(root / "images")
+    (root / "annotations").mkdir()
+    (root / "Annotations").rename(root / "annotations/xmls")
+    trimap = np.ones((48, 64), np.uint8)
+    write_mask(root / "annotations/trimaps/a.png", trimap)
+    said = convert(root, tmp_path / "out").out
+    option = "--masks annotations/trimaps"
+    assert f"1 class mask in 'annotations/trimaps' left out; {option} stores" in said
+    said = convert(root, tmp_path / "masks", *option.split()).out
+    assert "left out" not in said
+    np.testing.assert_array_equal(masks(tmp_path / "masks")["a.jpg"], trimap)
+
+
 def test_voc_masks_of_another_size(tmp_path: Folder) -> None:
     """Of objects, they are bad parts; of classes, they take the image."""
     root = tmp_path / "in"

@@ -181,6 +181,14 @@ class VocReader(ListedReader):
                 if lacking := sum(row[name] is None for row in rows):
                     of_all = f"{lacking:,} of {len(rows):,} images"
                     notes.append(f"{of_all} have no {what} mask: {lack}")
+        # As of Oxford-IIIT pets.
+        trimaps = [posixpath.join(parent, "trimaps") for parent in dict.fromkeys(above)]
+        notes += (
+            f"{count:,} class mask{'s' if count > 1 else ''} in {folder!r:.80} left "
+            f"out; --masks {folder} stores them"
+            for folder in (trimaps if self.masks in ("auto", "all") else ())
+            if (count := len(masks_in(os.path.join(root, folder))))
+        )
         return counts, notes
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
