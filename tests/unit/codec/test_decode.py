@@ -21,6 +21,15 @@ def test_without_a_schema_values_are_as_stored() -> None:
     assert list(decode_example(encode_example({"b": 1, "a": 2}))) == ["a", "b"]
 
 
+def test_together_as_alone() -> None:
+    """Records of one layout, of several, and of lists give the same dicts."""
+    rows: list[dict[str, Any]] = [{"i": n, "f": n / 2, "b": b"x" * n} for n in range(9)]
+    for some in (rows, rows * 9, [*rows * 9, ONE, {}], [ONE] * 99):
+        records = [encode_example(row) for row in some]
+        assert decode_rows(records, None) == some
+        assert [decode_example(record) for record in records] == some
+
+
 def test_other_features_are_left_out() -> None:
     """A schema may name a few of them."""
     assert decode_example(encode_example(ONE), {"i": "int64"}) == {"i": 1}
