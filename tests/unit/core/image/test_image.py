@@ -40,76 +40,6 @@ def jpeg() -> bytes:
 # ------------------------------------------------------------------------- intact files
 
 
-@pytest.mark.parametrize(("mode", "depth"), [("L", 1), ("RGB", 3), ("CMYK", 3)])
-@pytest.mark.parametrize("progressive", [False, True])
-def test_jpeg_modes(mode: str, depth: int, progressive: bool) -> None:
-    """Gray stays gray; CMYK becomes RGB in TensorFlow, so it counts as three."""
-    data = saved(picture(mode), "JPEG", progressive=progressive)
-    assert check_image(data) == ImageInfo("jpeg", 24, 40, depth)
-
-
-@pytest.mark.parametrize(
-    ("color", "bits", "transparent", "depth"),
-    [
-        *[(0, bits, False, 1) for bits in (1, 2, 4, 8, 16)],
-        *[(2, bits, False, 3) for bits in (8, 16)],
-        *[(3, bits, False, 3) for bits in (1, 2, 4, 8)],
-        *[(4, bits, False, 2) for bits in (8, 16)],
-        *[(6, bits, False, 4) for bits in (8, 16)],
-        (0, 8, True, 1),
-        (2, 8, True, 3),
-        (3, 8, True, 4),
-    ],
-)
-@pytest.mark.parametrize("interlaced", [False, True])
-@pytest.mark.parametrize("check", ["structure", "decode", "none"])
-def test_png_modes(
-    color: int,
-    bits: int,
-    transparent: bool,
-    depth: int,
-    interlaced: bool,
-    check: Check,
-) -> None:
-    """The depth follows color type; transparency adds a channel to palettes alone."""
-    data = make_png(color, bits, interlaced=interlaced, transparent=transparent)
-    assert check_image(data, check) == ImageInfo("png", 9, 11, depth)
-
-
-@pytest.mark.parametrize(("bits", "depth"), [(24, 3), (32, 4)])
-@pytest.mark.parametrize("height", [9, -9])
-@pytest.mark.parametrize("check", ["structure", "decode", "none"])
-def test_bmp_depths(bits: int, depth: int, height: int, check: Check) -> None:
-    """The depth is the number of bytes per pixel, in either order of the rows."""
-    data = make_bmp(bits, height=height)
-    assert check_image(data, check) == ImageInfo("bmp", 9, 11, depth)
-
-
-def test_bmp_of_eight_bits() -> None:
-    """Grays are one channel; of a palette TensorFlow would show the numbers."""
-    assert check_image(saved(picture("L"), "BMP")) == ImageInfo("bmp", 24, 40, 1)
-    assert fault_of(make_bmp(8)).reason is Reason.UNSUPPORTED_FORMAT
-
-
-@pytest.mark.parametrize(
-    "factors",
-    [
-        [(4, 1), (1, 1), (1, 1)],
-        [(1, 4), (1, 1), (1, 1)],
-        [(2, 2), (1, 2), (2, 1)],
-        [(3, 3)],
-    ],
-)
-@pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("restart", [0, 1])
-def test_sampling_factors_and_scans(
-    factors: list[tuple[int, int]], interleaved: bool, restart: int
-) -> None:
-    """Subsampling, one scan a component and restart markers are all legal."""
-    data = flat_jpeg(factors, interleaved=interleaved, restart=restart)
-    assert check_image(data) == ImageInfo("jpeg", 16, 24, 3 if factors[1:] else 1)
-
-
 @pytest.mark.parametrize("check", ["structure", "decode", "none"])
 def test_rare_but_intact_jpegs(check: Check, jpeg: bytes) -> None:
     """Arithmetic coding, Motion JPEG without tables, fill bytes before markers."""
@@ -299,16 +229,6 @@ def test_png_with_a_wrong_checksum(kind: bytes) -> None:
     assert f"wrong CRC of chunk {kind.decode()} at byte {at - 4}" in fault.message
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_png_whose_chunk_is_lost_or_doubled(count: int) -> None:
-    """Every checksum is right where exactly one chunk of image data is not."""
-    data = make_png(2, 8, pieces=8)
-    second = data.index(b"IDAT", data.index(b"IDAT") + 1) - 4
-    third = data.index(b"IDAT", second + 8) - 4
-    broken = data[:second] + data[second:third] * count + data[third:]
-    assert fault_of(broken, "decode").reason is Reason.DAMAGED_IMAGE
-
-
 @pytest.mark.parametrize("change", [-1, 1])
 def test_bmp_of_wrong_size(change: int) -> None:
     """TensorFlow wants the file to end with its last row, Pillow does not."""
@@ -316,18 +236,6 @@ def test_bmp_of_wrong_size(change: int) -> None:
     fault = fault_of(data[:-1] if change < 0 else data + b"\0")
     assert fault.reason is Reason.DAMAGED_IMAGE
     assert f"need {len(data)} bytes, the file has {len(data) + change}" in fault.message
-
-
-def test_pillow_sees_pixels_only() -> None:
-    """Bombs and nonsense in metadata never reach Pillow's parsers."""
-    bomb = chunk(b"zTXt", b"Title\0\0" + zlib.compress(bytes(100_000_000)))
-    apng = chunk(b"acTL", bytes(8))
-    assert isinstance(
-        check_image(make_png(2, 8, extra=bomb + apng), "decode"), ImageInfo
-    )
-    exif = segment(0xE1, b"Exif\0\0MM\0*\xff\xff\xff\xff") + segment(0xE0, b"JFIF")
-    data = saved(picture(), "JPEG", progressive=True)
-    assert isinstance(check_image(data[:2] + exif + data[2:]), ImageInfo)
 
 
 def test_check_none_reads_dimensions_alone(jpeg: bytes) -> None:
