@@ -5,14 +5,12 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.arrays import offsets_of
 from transforms.core.example import payload
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.example.payload import FloatPayloads
 from transforms.core.tfrecord.frame import footer
 
 FLOATS = st.floats(width=32)
@@ -60,20 +58,6 @@ def test_the_records_are_those_of_single_columns(
             assert one.equals(other)
             encoded = found.encode(rows)
             assert wanted.encode(rows).equals(encoded)
-
-
-@pytest.mark.parametrize("form", ["c{}", "c{:04}", "{0:b}"])
-def test_a_wide_table(form: str) -> None:
-    """Hundreds of columns are one step, whatever the lengths of their names."""
-    names = [form.format(index) for index in range(700)]
-    values = np.random.default_rng(0).random((700, 30), np.float32)
-    batch = pa.RecordBatch.from_arrays([*map(pa.array, values)], names)
-    wide = ExampleEncoder(batch.schema)
-    (step,) = wide._steps
-    assert isinstance(step, FloatPayloads)
-    wanted = encoder(batch.schema, 10**9).encode_framed(batch)
-    found = wide.encode_framed(batch)
-    assert found.buffers()[2].equals(wanted.buffers()[2])
 
 
 def test_checksums_where_texts_are_between_many_floats() -> None:

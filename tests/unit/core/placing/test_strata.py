@@ -172,18 +172,6 @@ def test_one_split_takes_all() -> None:
     assert cut_class(np.array([1, 2, 3], np.uint64), (3,)).tolist() == []
 
 
-def test_classes_are_cut_by_position() -> None:
-    """A bound is the hash of the first row of the next split; none is beyond all."""
-    hashes = np.array([10, 20, 30, 40], np.uint64)
-    assert cut_class(hashes, (2, 1, 1)).tolist() == [30, 40]
-    assert cut_class(hashes, (0, 4, 0)).tolist() == [10, 2**64 - 1]
-    bounds = cut_class(hashes, (2, 1, 1))[None]
-    strata = Strata(pa.nulls(1, pa.string()), bounds)
-    asked = np.array([10, 20, 30, 40], np.uint64)
-    found = strata.split_of(pa.nulls(4, pa.string()), asked)
-    assert found.tolist() == [0, 0, 1, 2]
-
-
 def cut_by_loop(
     hashes: UInt64s, wanted: Sequence[int], thresholds: UInt64s | None
 ) -> list[int]:

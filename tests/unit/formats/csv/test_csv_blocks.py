@@ -121,25 +121,6 @@ def test_a_limit_takes_the_first_rows(data: Any, limit: Any, size: Any) -> None:
         assert blocks[-1].stop == ends[min(limit, len(starts))]
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_header_and_byte_order_mark_are_in_no_block(mark: bytes, end: bytes) -> None:
-    """Rows and bytes are counted from the first record after them."""
-    data = end.join([mark + b'"a","b', b'2"', b"", b"1,2", b"3,4"])
-    first, second = blocks_of(data, CsvDialect())
-    assert data[first.start : first.stop] == b"1,2" + end
-    assert data[second.start : second.stop] == b"3,4"
-    assert (first.first_row, first.first_line) == (0, 4)
-    assert (second.first_row, second.first_line) == (1, 5)
-
-
-def test_a_file_without_rows_has_no_blocks() -> None:
-    """Nothing, only a header, only blank lines."""
-    assert blocks_of(b"") == []
-    assert blocks_of(b"a,b\n", CsvDialect()) == []
-    assert blocks_of(b"\n\r\n\r") == []
-
-
 def test_a_stream_that_gives_less_than_asked_changes_nothing() -> None:
     """Raw files and sockets may: the pieces are filled up."""
 
