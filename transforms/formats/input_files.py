@@ -400,8 +400,12 @@ class Unpacked:
         self._begin = position
 
 
+Content = Unpacked | io.BufferedIOBase
+"""An open file, or the content of a compressed one."""
+
+
 @contextlib.contextmanager
-def open_content(file: SourceFile) -> Iterator["Unpacked | io.BufferedReader"]:
+def open_content(file: SourceFile) -> Iterator[Content]:
     """Opens a file as it is, or its content where it is compressed.
 
     Raises:

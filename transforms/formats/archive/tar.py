@@ -139,7 +139,9 @@ class Tar:
         said: dict[bytes, bytes] = {}
         while (header := self._header()) is not None:
             kind, begin = header[156:157], self._offset
-            size = self._stated_size(header)
+            size = _number(header[124:136])
+            if size is None or size < 0:
+                raise self._damage("the next header states no size")
             if kind in _EXTENSIONS:
                 said |= self._extension(kind, size)
             else:
@@ -182,15 +184,6 @@ class Tar:
             if data.strip(b"\0"):
                 raise self._damage("other bytes follow its end, as of another archive")
         return None
-
-    def _stated_size(self, header: bytes) -> int:
-        try:
-            size = _number(header[124:136])
-        except ValueError:
-            size = -1
-        if size < 0:
-            raise self._damage("the next header states no size")
-        return size
 
     def _member(
         self, header: bytes, said: dict[bytes, bytes], index: int, size: int
@@ -299,11 +292,7 @@ def _name(header: bytes) -> bytes:
 
 def is_header(block: bytes) -> bool:
     """Whether a block of 512 bytes is a header with the right checksum."""
-    if len(block) != BLOCK_BYTES:
-        return False
-    try:
-        stated = _number(block[148:156])
-    except ValueError:
+    if len(block) != BLOCK_BYTES or (stated := _number(block[148:156])) is None:
         return False
     rest = block[:148] + block[156:]
     total = stated - 8 * 0x20
@@ -311,15 +300,13 @@ def is_header(block: bytes) -> bool:
     return total == sum(rest) or total == sum(struct.unpack("504b", rest))
 
 
-def _number(field: bytes) -> int:
-    """Returns the number of a header's field; ValueError where there is none."""
+def _number(field: bytes) -> int | None:
+    """Returns the number of a header's field; None where there is none."""
     if field[0] in (0x80, 0xFF):
         sign = b"\xff" if field[0] == 0xFF else b"\0"
         return int.from_bytes(sign + field[1:], "big", signed=True)
     text = field.partition(b"\0")[0].strip()
-    if text.strip(b"01234567"):
-        raise ValueError
-    return int(text or b"0", 8)
+    return None if text.strip(b"01234567") else int(text or b"0", 8)
 
 
 def _pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:

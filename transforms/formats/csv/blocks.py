@@ -23,7 +23,6 @@ from transforms.formats.csv.scan import (
     UNNAMED,
     WHITESPACE,
     CsvDialect,
-    CsvStream,
     Scan,
     before,
     first_from,
@@ -34,6 +33,7 @@ from transforms.formats.csv.scan import (
     pieces_of,
     with_tabs,
 )
+from transforms.formats.input_files import Content
 from transforms.formats.table import listed, only_in_one
 
 # Bytes of a file that tell its encoding, and whether it begins with a line like sep=;
@@ -113,19 +113,8 @@ def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
     )
 
 
-def to_utf8(data: bytes, encoding: str) -> bytes:
-    """Returns the bytes of whole records as UTF-8.
-
-    Bytes that are invalid in the encoding stay invalid: they become lone surrogates,
-    which the CSV parser refuses, so that their rows can be found.
-    """
-    if encoding == "utf-8":
-        return data
-    return data.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
-
-
 def iter_blocks(
-    stream: CsvStream,
+    stream: Content,
     origin: str,
     dialect: CsvDialect,
     *,
@@ -153,20 +142,18 @@ def iter_blocks(
     """
     text, dialect, base = text_of(stream, dialect, origin)
     text.seek(base)
+    is_whole = text is not stream
+    size = 4 * MAX_WHOLE_BYTES if is_whole else block_bytes
     leading = dialect.leading
-    if text is stream:
-        yield from cut(
-            text, base, origin, dialect, block_bytes, limit_rows, leading=leading
-        )
-        return
-    size, longest = stream.tell(), 4 * MAX_WHOLE_BYTES
-    for block in cut(text, 0, origin, dialect, longest, limit_rows, leading=leading):
-        yield dataclasses.replace(block, start=0, stop=size)
+    for block in cut(text, base, origin, dialect, size, limit_rows, leading=leading):
+        if is_whole:
+            block = dataclasses.replace(block, start=0, stop=stream.tell())
+        yield block
 
 
 def text_of(
-    stream: CsvStream, dialect: CsvDialect, origin: str
-) -> tuple[CsvStream, CsvDialect, int]:
+    stream: Content, dialect: CsvDialect, origin: str
+) -> tuple[Content, CsvDialect, int]:
     """Returns an open CSV file as scannable text, and the offset of its first row.
 
     A file whose bytes cannot be scanned is read to its end and transcoded. The dialect
@@ -179,7 +166,11 @@ def text_of(
     head = stream.read(4)
     encoding = file_encoding(head, dialect)
     if is_scannable(encoding, dialect):
-        return stream, _with_encoding(dialect, encoding), bom_length(head, encoding)
+        return (
+            stream,
+            dataclasses.replace(dialect, encoding=encoding),
+            bom_length(head, encoding),
+        )
     stream.seek(0)
     data = next(pieces_of(stream, MAX_WHOLE_BYTES), b"")
     if stream.read(1):
@@ -192,7 +183,7 @@ def text_of(
         whole = data[skip:].decode(encoding).encode()
     except UnicodeDecodeError as error:
         raise undecodable(error, skip, origin, encoding) from error
-    return io.BytesIO(whole), _with_encoding(dialect, "utf-8"), 0
+    return io.BytesIO(whole), dataclasses.replace(dialect, encoding="utf-8"), 0
 
 
 def undecodable(
@@ -205,15 +196,8 @@ def undecodable(
     )
 
 
-def _with_encoding(dialect: CsvDialect, encoding: str) -> CsvDialect:
-    """Returns the dialect of a text in this encoding."""
-    if dialect.encoding == encoding:
-        return dialect
-    return dataclasses.replace(dialect, encoding=encoding)
-
-
 def cut(
-    stream: CsvStream,
+    stream: Content,
     base: int,
     origin: str,
     dialect: CsvDialect,
@@ -344,7 +328,7 @@ class Header(NamedTuple):
     names: tuple[str, ...]
 
 
-def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
+def read_header(stream: Content, dialect: CsvDialect, origin: str) -> Header:
     """Returns the first record of a file, and the names of the columns.
 
     They are `dialect.columns` where given, or else what the first record holds, or
@@ -403,7 +387,7 @@ def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
     return tuple(field.strip() if dialect.trim else field for field in fields)
 
 
-def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
+def _first_record(stream: Content, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as UTF-8, with any line end; b"" for no record."""
     text, dialect, begin = text_of(stream, dialect, origin)
     before = int(dialect.sep_line)

@@ -16,7 +16,7 @@ from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.rows.column import Mask
 from transforms.core.rows.text_cells import is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
-from transforms.formats.csv.blocks import file_encoding, is_scannable, text_of, to_utf8
+from transforms.formats.csv.blocks import file_encoding, is_scannable, text_of
 from transforms.formats.csv.scan import (
     UNNAMED,
     WHITESPACE,
@@ -114,7 +114,7 @@ def read_raw(
         )
         for index, fields in records.miscounted
     ]
-    no_rows = _no_rows(source, records, texts, columns)
+    no_rows = _no_rows(source, texts, columns)
     skipped = {Skipped.END_MARK: len(records.end_marks)}
     unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
@@ -210,7 +210,6 @@ class _CsvSource:
 
 def _no_rows(
     source: _CsvSource,
-    records: CsvRecords,
     texts: Mapping[str, pa.Array],
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
@@ -230,21 +229,13 @@ def _no_rows(
     if repeats is None:
         return {}
     if len(texts) < len(columns):
-        repeats[repeats] = _confirmed(source, records.indices[repeats], columns)
-    return {Skipped.REPEATED_HEADER: repeats}
-
-
-def _confirmed(source: _CsvSource, indices: Longs, columns: Sequence[str]) -> Mask:
-    """Tells which of the records hold the header's names in all of their fields."""
-    starts, stops, _ = locate(source.utf8, source.dialect, indices)
-    view = memoryview(source.utf8)
-    text = b"\n".join(
-        bytes(view[start:stop]) for start, stop in zip(starts, stops, strict=True)
-    )
-    parsed = parse(text, columns, columns, source.dialect).columns
-    texts = [_as_text(cells, not_utf8(cells), source.dialect) for cells in parsed]
-    repeats = repeats_header(texts, range(len(columns)), columns)
-    return np.zeros(len(indices), np.bool_) if repeats is None else repeats
+        # Other fields may be no names: look at all of them.
+        parsed = parse(source.utf8, columns, columns, source.dialect).columns
+        cells = [
+            _as_text(column, not_utf8(column), source.dialect) for column in parsed
+        ]
+        repeats = repeats_header(cells, range(len(columns)), columns)
+    return {} if repeats is None else {Skipped.REPEATED_HEADER: repeats}
 
 
 def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> Any:
@@ -402,3 +393,12 @@ def locate(
     at = bounds[indices]
     stops = bounds[np.minimum(indices + 1, len(starts))]
     return at, stops, np.searchsorted(lines, at)
+
+
+def to_utf8(data: bytes, encoding: str) -> bytes:
+    """Returns the bytes of whole records as UTF-8.
+
+    Bytes that are invalid in the encoding stay invalid: they become lone surrogates,
+    which the CSV parser refuses, so that their rows can be found.
+    """
+    return data.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")

@@ -19,13 +19,13 @@ walked one by one, and those without meaning are removed from the mask.
 import codecs
 import dataclasses
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.errors import SpecError
+from transforms.formats.input_files import Content
 
 # The delimiter of cells with any number of spaces and tabs between them.
 WHITESPACE = "whitespace"
@@ -131,19 +131,6 @@ def _codec_name(encoding: str) -> str:
             f"cp949 or latin-1; found {encoding!r}"
         ) from error
     return "utf-8" if name == "utf-8-sig" else name
-
-
-class CsvStream(Protocol):
-    """The methods of an open file that are used: those of Python's and of Arrow's."""
-
-    def read(self, size: int, /) -> bytes:
-        """Returns up to `size` bytes; none at the end of the file."""
-
-    def seek(self, position: int, /) -> object:
-        """Moves to an absolute byte offset."""
-
-    def tell(self) -> int:
-        """Returns the byte offset of what is read next."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -296,7 +283,7 @@ class Scan:
         return stray
 
 
-def pieces_of(stream: CsvStream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
+def pieces_of(stream: Content, size: int = _PIECE_BYTES) -> Iterator[bytes]:
     """Yields what is left of the stream in pieces of `size` bytes, the last shorter."""
     while piece := stream.read(size):
         if len(piece) < size:

@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from transforms.core.json_text import json_levels, outside, parse_json
 from transforms.core.model import Block
 from transforms.errors import InputError
+from transforms.formats.input_files import Content
 
 # Longer than any sound line: a file without line ends is not JSON lines.
 MAX_LINE_BYTES = 64 << 20
@@ -36,13 +37,6 @@ HEAD_BYTES = 4096
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 _Longs = npt.NDArray[np.int64]
-
-
-class LineStream(Protocol):
-    """An open file, or anything else with its `read`."""
-
-    def read(self, size: int, /) -> bytes:
-        """Returns up to `size` bytes, none at the end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,7 +186,7 @@ def _broken(origin: str, place: int, needed: str) -> InputError:
 
 
 def cut(
-    stream: LineStream, origin: str, block_bytes: int, limit_rows: int | None = None
+    stream: Content, origin: str, block_bytes: int, limit_rows: int | None = None
 ) -> Iterator[tuple[bytes, Block]]:
     """Yields the pieces of a file that hold rows, `block_bytes` or longer.
 
