@@ -39,10 +39,10 @@ from transforms.stages.job_plan import (
     Publication,
 )
 from transforms.stages.leak_check import CheckLeaks
-from transforms.stages.place import PlaceRows, ReuseBlocks
-from transforms.stages.read import ListBlocks, ReadBlocks
+from transforms.stages.place import CountShards, PlaceRows
+from transforms.stages.read import ListBlocks, ReadBlocks, ReuseBlocks
 from transforms.stages.stratify import TakeStrata, await_strata
-from transforms.stages.write import CountShards, WriteCatalogue, WriteShards
+from transforms.stages.write import WriteCatalogue, WriteShards
 from transforms.work.store import Store
 
 

@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from transforms.errors import *
     from transforms.stages.commit import CommitDataset
     from transforms.stages.examples import DecodeExamples, EncodeExamples
-    from transforms.stages.place import PlaceRows
+    from transforms.stages.place import CountShards, PlaceRows
     from transforms.stages.read import ListBlocks, ReadBlocks
-    from transforms.stages.write import CountShards, WriteShards
+    from transforms.stages.write import WriteShards
     from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
     from transforms.tfrecord.write import WriteTFRecords
 else:
@@ -97,9 +97,9 @@ else:
             "transforms.errors": [n for n in __all__ if n.endswith("Error")],
             "transforms.stages.commit": ["CommitDataset"],
             "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
-            "transforms.stages.place": ["PlaceRows"],
+            "transforms.stages.place": ["CountShards", "PlaceRows"],
             "transforms.stages.read": ["ListBlocks", "ReadBlocks"],
-            "transforms.stages.write": ["CountShards", "WriteShards"],
+            "transforms.stages.write": ["WriteShards"],
             "transforms.tfrecord": [
                 "ReadAllTFRecords",
                 "ReadTFRecords",

@@ -42,10 +42,9 @@ from transforms.formats.pairs import (
     sort_files,
 )
 from transforms.formats.tree_shape import Surroundings
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, in_source_order
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute
+from transforms.storage.paths import FileEntry, absolute
 
 # A block of the most rows takes 0.1 GB while it is read, and one of the least 3 MB:
 # blocks may grow before there are many segments.

@@ -14,7 +14,8 @@ import beam_tfrecord
 from tests.support.runs import convert
 from tests.support.sources import write_csv
 from transforms.errors import DamageError, SourceError
-from transforms.reading.records import Records, warn_once
+from transforms.reading.folder import warn_once
+from transforms.reading.records import Records
 from transforms.reading.view import View
 
 Folder = pathlib.Path

@@ -30,7 +30,7 @@ from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
 from transforms.stages.commit import commit_dataset
-from transforms.stages.write import count_shards, counts_of, merged
+from transforms.stages.place import count_shards, counts_of, merged
 from transforms.storage.paths import Access
 
 _Crossing = TypeVar("_Crossing")
@@ -100,14 +100,14 @@ def _run(job: Job) -> str:
     facts: list[Any] = []
     segments: list[Any] = []
     if job.resumes:
-        stage = placing_stage.ReuseBlocks(source, store, by_position)
-        looking = _crossed(placing_stage._LookUp(stage))
+        stage = read.ReuseBlocks(source, store, by_position)
+        looking = _crossed(read._LookUp(stage))
         blocks = _sorted(
             [out for b in blocks for out in looking.process(b)],
             {
-                placing_stage.FACTS: facts,
-                placing_stage.REJECTS: facts,
-                placing_stage.SEGMENTS: segments,
+                read.FACTS: facts,
+                read.REJECTS: facts,
+                read.SEGMENTS: segments,
             },
         )
     reading = _crossed(

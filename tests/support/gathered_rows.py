@@ -28,8 +28,7 @@ from transforms.rows.spool import Spool, SpooledBundle
 from transforms.rows.typed_rows import read_piece
 from transforms.shards.shard_job import load_segments
 from transforms.stages.job_plan import JobPlan
-from transforms.stages.place import FACTS, CutByShard
-from transforms.stages.write import count_shards, counts_of, merged
+from transforms.stages.place import FACTS, CutByShard, count_shards, counts_of, merged
 from transforms.storage.files import sizes_of
 from transforms.work.store import Store
 

@@ -1,14 +1,18 @@
 """The files of a dataset as they were when it was opened."""
 
 import functools
+import itertools
+import logging
 import os
 import resource
 import threading
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from transforms.core.files import open_regular
 from transforms.errors import SourceError, source_error
+from transforms.formats.tfrecord_files.dataset import Shard
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
@@ -141,3 +145,26 @@ def _unreadable(path: str, error: OSError) -> SourceError:
     """Returns the error about a file that cannot be read, with the system's reason."""
     message = f"{path}: cannot be read: {error.strerror or error}"
     return source_error(message, error)
+
+
+_log = logging.getLogger(__name__)
+
+
+@functools.lru_cache(maxsize=256)
+def warn_once(message: str) -> None:
+    """Logs a warning, unless this process has said the same before."""
+    _log.warning("%s", message)
+
+
+def folder_of(shards: Sequence[Shard]) -> str:
+    """Returns the folder of all shards; in a store, the lowest one above all of them.
+
+    Empty where those of a disk are in several.
+    """
+    folders = sorted({os.path.dirname(shard.path) for shard in shards})
+    if len(folders) < 2:
+        return folders[0] if folders else ""
+    if not is_remote(folders[0]):
+        return ""
+    pairs = zip(folders[0].split("/"), folders[-1].split("/"), strict=False)
+    return "/".join(a for a, _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))

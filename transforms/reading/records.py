@@ -3,7 +3,6 @@
 import bisect
 import functools
 import itertools
-import logging
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -25,14 +24,25 @@ from transforms.core.tfrecord.frame import (
 from transforms.core.tfrecord.index import index_file, parse_index, scan_records
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.walk import first_damage
-from transforms.errors import DamageError, SourceError, SpecError, TFRecordError
+from transforms.errors import (
+    DamageError,
+    ExampleError,
+    RecordKindError,
+    SourceError,
+    SpecError,
+    TFRecordError,
+    bounded,
+)
 from transforms.formats.tfrecord_files.dataset import Edition, Shard
-from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
+from transforms.reading.folder import (
+    Folder,
+    ForkSafeLocks,
+    folder_of,
+    lock_of,
+    warn_once,
+)
 from transforms.reading.positions import Longs
 from transforms.storage.files import read_ahead
-from transforms.storage.paths import is_remote
-
-_log = logging.getLogger(__name__)
 
 # Reads of a store at the same time.
 _IN_FLIGHT = 8
@@ -41,26 +51,6 @@ _JOINED_BYTES = 1 << 23
 # Up to this many records, one by one costs less than operations over arrays.
 _ALONE = 16
 _CRC = struct.Struct("<I")
-
-
-@functools.lru_cache(maxsize=256)
-def warn_once(message: str) -> None:
-    """Logs a warning, unless this process has said the same before."""
-    _log.warning("%s", message)
-
-
-def _folder_of(shards: Sequence[Shard]) -> str:
-    """Returns the folder of all shards; in a store, the lowest one above all of them.
-
-    Empty where those of a disk are in several.
-    """
-    folders = sorted({os.path.dirname(shard.path) for shard in shards})
-    if len(folders) < 2:
-        return folders[0] if folders else ""
-    if not is_remote(folders[0]):
-        return ""
-    pairs = zip(folders[0].split("/"), folders[-1].split("/"), strict=False)
-    return "/".join(a for a, _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
 
 
 class Records:
@@ -86,7 +76,7 @@ class Records:
         self._shards = shards
         self._edition = edition
         self._check = check
-        path = _folder_of(shards)
+        path = folder_of(shards)
         start = len(path.rstrip("/")) + 1 if path else 0
         self._names = [shard.path[start:] for shard in shards]
         self._folder = Folder(path)
@@ -394,3 +384,16 @@ def _wrong_length(data: bytes, starts: Longs, lengths: Longs) -> tuple[int, str]
     crcs: Any = np.ndarray((count,), "<u4", data, 8, (1,))
     wrong = (stated[headers] != lengths) | (crcs[headers] != length_crcs(lengths))
     return (int(wrong.argmax()), "length-crc") if wrong.any() else None
+
+
+def located(error: ExampleError, records: Records, position: int) -> ExampleError:
+    """Returns the error of one record with its file and its number there."""
+    path, record = records.origin(position)
+    what = str(error).removeprefix("example 0: ").rstrip(".")
+    advice = (
+        "Check the file with 'beam-tfrecord verify', or describe it with features=."
+    )
+    if isinstance(error, RecordKindError):
+        # Its message says what to do.
+        return RecordKindError(f"{path}: record {record:,}: {what}.")
+    return ExampleError(bounded(f"{path}: record {record:,}: {what}. {advice}"))

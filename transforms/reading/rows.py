@@ -32,15 +32,12 @@ from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
     ExampleError,
-    RecordKindError,
     SpecError,
-    bounded,
     nearest,
     shortened,
 )
 from transforms.formats.tfrecord_files.stored_features import SINGLE, Single, single_row
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.reading.records import Records
 
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -350,16 +347,3 @@ def _boxes(column: pa.Array) -> list[Any]:
     numbers, sizes = _flat(column)
     corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
     return [boxes.copy() for boxes in _cut(corners, sizes // len(BOX_SIDES))]
-
-
-def located(error: ExampleError, records: Records, position: int) -> ExampleError:
-    """Returns the error of one record with its file and its number there."""
-    path, record = records.origin(position)
-    what = str(error).removeprefix("example 0: ").rstrip(".")
-    advice = (
-        "Check the file with 'beam-tfrecord verify', or describe it with features=."
-    )
-    if isinstance(error, RecordKindError):
-        # Its message says what to do.
-        return RecordKindError(f"{path}: record {record:,}: {what}.")
-    return ExampleError(bounded(f"{path}: record {record:,}: {what}. {advice}"))

@@ -12,6 +12,7 @@ from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
 from transforms.reading.condition import Condition, parse_condition
+from transforms.reading.folder import warn_once
 from transforms.reading.positions import (
     Longs,
     RunPermutation,
@@ -21,8 +22,8 @@ from transforms.reading.positions import (
     places_of,
     whole_number,
 )
-from transforms.reading.records import warn_once
-from transforms.reading.rows import RowDecoder, located
+from transforms.reading.records import located
+from transforms.reading.rows import RowDecoder
 from transforms.reading.stream import Columns, Split
 from transforms.storage.files import read_ahead
 

@@ -1,7 +1,6 @@
-"""What the facts of a job add up to: where every item went, and the manifest."""
+"""What the facts of a job add up to: where every item went, and whether that passes."""
 
 import collections
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,10 +8,6 @@ from typing import Any
 from transforms.core.catalogue import CataloguePart
 from transforms.core.manifest import (
     Account,
-    FeatureFacts,
-    Manifest,
-    ShardFacts,
-    SplitFacts,
 )
 from transforms.core.model import (
     Fact,
@@ -26,8 +21,6 @@ from transforms.core.model import (
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Reason, Skipped
-from transforms.core.schema import Kind
-from transforms.core.statistics import Statistics, counts_by_class, merge_all
 from transforms.errors import (
     ConservationError,
     InputError,
@@ -70,10 +63,10 @@ class Sums:
         for log in self.logs:
             self.refused[log.task] += log.items
         self.parts = {
-            "read": _summed(fact.parts for fact in self.read),
-            "written": _summed(shard.parts for shard in self.shards),
-            "rejected": _summed(log.parts for log in self.logs),
-            "gone": _summed(
+            "read": summed(fact.parts for fact in self.read),
+            "written": summed(shard.parts for shard in self.shards),
+            "rejected": summed(log.parts for log in self.logs),
+            "gone": summed(
                 [
                     *(fact.parts_gone for fact in self.read),
                     *(shard.parts_gone for shard in self.shards),
@@ -100,12 +93,12 @@ def account_of(
     rows_read = sum(fact.rows for fact in sums.read)
     rows_placed = sum(sum(fact.rows.values()) for fact in sums.placed)
     refused = sum(n for task, n in sums.refused.items() if task.startswith("place\0"))
-    skipped = _summed([publication.skipped, *(fact.skipped for fact in sums.read)])
+    skipped = summed([publication.skipped, *(fact.skipped for fact in sums.read)])
     names = sorted({name for counts in sums.parts.values() for name in counts})
     account = Account(
         read=rows_read + sum(publication.skipped.values()),
         written=sum(shard.records for shard in sums.shards),
-        rejected=_summed(
+        rejected=summed(
             {str(reason): n for reason, n in log.counts.items()} for log in sums.logs
         ),
         skipped=skipped,
@@ -166,7 +159,7 @@ def _change_by_steps(sums: Sums, publication: Publication) -> dict[str, int]:
     return {"dropped_by_steps": -change}
 
 
-def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Returns the sum for each name over all mappings, in the order of names."""
     out: collections.Counter[str] = collections.Counter()
     for counts in parts:
@@ -240,59 +233,3 @@ def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
         for of, text in log.examples.items():
             out.setdefault(str(of), text)
     return out
-
-
-def manifest_of(
-    shards: Sequence[ShardFile],
-    account: Account,
-    classes: Mapping[str, tuple[str, ...]],
-    publication: Publication,
-) -> Manifest:
-    """Returns the manifest of a dataset, without the files beside its shards.
-
-    Args:
-      shards: of all splits, in their order.
-      account: of all items.
-      classes: label feature -> its class names in the order of their ids.
-      publication: of the job.
-    """
-    layout, split_names = publication.layout, publication.layout.sharding.rule.names
-    by_split: dict[str, list[ShardFile]] = {name: [] for name in split_names}
-    for shard in shards:
-        by_split.setdefault(shard.split, []).append(shard)
-    merged_by_split = {
-        name: merge_all([shard.statistics for shard in mine])
-        for name, mine in by_split.items()
-    }
-    merged = merge_all([*merged_by_split.values()])
-    records = sum(shard.records for shard in shards)
-    features = []
-    for feature in layout.schema.stored:
-        facts = merged.get(feature.name, Statistics())
-        if feature.kind is Kind.FILE:
-            feature = dataclasses.replace(feature, kind=Kind.BYTES)
-        names = classes.get(feature.name, ())
-        always = facts.present == records
-        features.append(FeatureFacts(feature, facts, names, always))
-    return Manifest(
-        name=layout.name,
-        compression=layout.compression,
-        features=tuple(features),
-        splits=tuple(
-            SplitFacts(
-                name,
-                tuple(
-                    ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
-                    for s in mine
-                ),
-                counts_by_class(merged_by_split[name], layout.schema.features, classes),
-            )
-            for name, mine in by_split.items()
-            if mine or name in split_names
-        ),
-        files=(),
-        account=account,
-        inputs=publication.inputs,
-        settings=publication.settings,
-        image_notes=_summed(shard.image_notes for shard in shards),
-    )

@@ -1,11 +1,10 @@
 """The stage `commit`: the facts of all stages -> a published dataset, or nothing."""
 
-import collections
 import dataclasses
 import datetime
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -14,13 +13,18 @@ from transforms.core.files import folder_of_parts
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
+    Account,
     DerivedFile,
+    FeatureFacts,
     Manifest,
+    ShardFacts,
+    SplitFacts,
 )
 from transforms.core.model import Fact, PlaceFacts, ShardFile
 from transforms.core.placing.sharding import ShardCounts
 from transforms.core.schema import Kind
-from transforms.core.vocabulary import get_names, vocabulary_warnings
+from transforms.core.statistics import Statistics, counts_by_class, merge_all
+from transforms.core.vocabulary import get_names
 from transforms.errors import (
     CommitError,
     ConservationError,
@@ -30,18 +34,16 @@ from transforms.publishing import target
 from transforms.publishing.parts import Model, announce
 from transforms.publishing.published import manifest_or_none
 from transforms.sidecars.text_protos import render_sidecars
-from transforms.stages.account import Sums, account_of, check_account, manifest_of
+from transforms.stages.account import Sums, account_of, check_account, summed
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
 from transforms.stages.remarks import (
     crowd_remarks,
     key_remarks,
-    label_remarks,
-    padding_remarks,
     replacement_remarks,
     rounding_remarks,
     share_remarks,
+    slip_remarks,
     step_remarks,
-    turned_box_remarks,
 )
 from transforms.storage import folders
 from transforms.storage.files import storage
@@ -167,7 +169,7 @@ def commit_dataset(
             *sidecars.notes,
             *(text for found in sums.findings for text in found.warnings()),
             *rounding_remarks(sums.read),
-            *_slips(manifest),
+            *slip_remarks(manifest),
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
@@ -215,32 +217,6 @@ def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[s
         # It is no longer what was seen, which ends the publication.
         return []
     return replacement_remarks(before, manifest)
-
-
-def _slips(manifest: Manifest) -> list[str]:
-    """Returns remarks on probable slips: typos in names, labels that are missing."""
-    features = [facts.feature for facts in manifest.features]
-    out = padding_remarks(features)
-    out += turned_box_remarks(
-        features,
-        manifest.image_notes.get("orientation", 0),
-        applied=manifest.settings.get("exif") == "apply",
-    )
-    for facts in manifest.features:
-        if facts.feature.is_label:
-            lacking = manifest.records - facts.statistics.present
-            out += label_remarks(facts.feature.name, lacking, manifest.records)
-        if facts.feature.kind is not Kind.LABEL:
-            continue
-        name = facts.feature.name
-        counts: collections.Counter[str] | None = collections.Counter()
-        for split in manifest.splits:
-            if counts is not None and name in split.classes:
-                counts.update(split.classes[name])
-            else:
-                counts = None  # too many classes to be counted
-        out += vocabulary_warnings(name, facts.classes, counts)
-    return out
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:
@@ -332,3 +308,59 @@ def _check_folder(folder: str, manifest: Manifest) -> None:
             f"differ in presence or size: {differing[:5]}. Nothing was committed; "
             f"run again."
         )
+
+
+def manifest_of(
+    shards: Sequence[ShardFile],
+    account: Account,
+    classes: Mapping[str, tuple[str, ...]],
+    publication: Publication,
+) -> Manifest:
+    """Returns the manifest of a dataset, without the files beside its shards.
+
+    Args:
+      shards: of all splits, in their order.
+      account: of all items.
+      classes: label feature -> its class names in the order of their ids.
+      publication: of the job.
+    """
+    layout, split_names = publication.layout, publication.layout.sharding.rule.names
+    by_split: dict[str, list[ShardFile]] = {name: [] for name in split_names}
+    for shard in shards:
+        by_split.setdefault(shard.split, []).append(shard)
+    merged_by_split = {
+        name: merge_all([shard.statistics for shard in mine])
+        for name, mine in by_split.items()
+    }
+    merged = merge_all([*merged_by_split.values()])
+    records = sum(shard.records for shard in shards)
+    features = []
+    for feature in layout.schema.stored:
+        facts = merged.get(feature.name, Statistics())
+        if feature.kind is Kind.FILE:
+            feature = dataclasses.replace(feature, kind=Kind.BYTES)
+        names = classes.get(feature.name, ())
+        always = facts.present == records
+        features.append(FeatureFacts(feature, facts, names, always))
+    return Manifest(
+        name=layout.name,
+        compression=layout.compression,
+        features=tuple(features),
+        splits=tuple(
+            SplitFacts(
+                name,
+                tuple(
+                    ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
+                    for s in mine
+                ),
+                counts_by_class(merged_by_split[name], layout.schema.features, classes),
+            )
+            for name, mine in by_split.items()
+            if mine or name in split_names
+        ),
+        files=(),
+        account=account,
+        inputs=publication.inputs,
+        settings=publication.settings,
+        image_notes=summed(shard.image_notes for shard in shards),
+    )

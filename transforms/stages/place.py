@@ -1,12 +1,12 @@
-"""The stages `place` and `reuse`: a batch -> a segment for every shard that it touches.
+"""The stages `place` and `count`: a batch -> a segment for every shard that it touches.
 
-`reuse` gives the segments of blocks that an earlier run has placed.
+All of these -> the rows of every shard, and the class names.
 """
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -15,29 +15,39 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.model import Batch, Block, PlaceFacts, RejectLog, ShardKey, task_of
+from transforms.core.arrays import return_freed_memory
+from transforms.core.model import Batch, PlaceFacts, RejectLog, ShardKey, task_of
 from transforms.core.placing.hashes import LOCK, UInt64s, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
-from transforms.core.placing.sharding import Sharding, shard_of_keys, shard_of_positions
+from transforms.core.placing.sharding import (
+    ShardCounts,
+    Sharding,
+    shard_of_keys,
+    shard_of_positions,
+)
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, Segment
-from transforms.core.vocabulary import put_names
+from transforms.core.vocabulary import (
+    Vocabulary,
+    distinct_names,
+    merged_lists,
+    put_classes,
+    put_names,
+)
 from transforms.errors import EncodingError
-from transforms.formats.source import Source
 from transforms.rows.typed_rows import read_piece
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
-from transforms.work.receipts import PieceDone, find_block, keep_piece
+from transforms.work.receipts import PieceDone, keep_piece
 from transforms.work.split_tables import open_assignments
 from transforms.work.store import Store
 
 FACTS = "facts"
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
-SEGMENTS = "segments"
 
 
 def _order_keys(batch: Batch, sharding: Sharding) -> UInt64s:
@@ -310,60 +320,61 @@ def _class_names(batch: Batch, name: str) -> pa.StringArray:
     return labels.unique().drop_null()
 
 
-@dataclasses.dataclass
-class ReuseBlocks(Stage):
-    """Reuses what an earlier run stored for a block, if that is complete.
+# Rows of each shard, and lists of the class names of each feature.
+_Sums = tuple[dict[ShardKey, int], dict[str, list[Segment]]]
 
-    Input: blocks. Outputs: `fresh`, the blocks still to be read; for the others, what
-    `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
-    Counters: blocks_reused.
+
+@dataclasses.dataclass
+class CountShards(Stage):
+    """Counts the rows of every shard and collects the class names.
+
+    Input: PlaceFacts. Output: one ShardCounts, empty for no input.
 
     Attributes:
-      source: of the blocks.
-      store: the work folder that the earlier run left.
-      by_position: whether rows go by how much input is before them.
+      plan: of the job.
     """
 
-    source: Source
-    store: Store
-    by_position: bool = False
+    plan: PlanInput
 
-    def expand(self, blocks: beam.PCollection[Block]) -> Any:
-        """Looks up each block by itself."""
-        return blocks | "Look up" >> (
-            beam.ParDo(_LookUp(self))
-            .with_output_types(Block)
-            .with_outputs(FACTS, REJECTS, SEGMENTS, FINGERPRINTS, main="fresh")
+    def expand(
+        self, facts: beam.PCollection[PlaceFacts]
+    ) -> beam.PCollection[ShardCounts]:
+        """Merges the facts of all batches."""
+        return (
+            facts
+            | "Take counts" >> beam.Map(counts_of)
+            | "Merge" >> beam.CombineGlobally(merged)
+            | "Settle names" >> beam.Map(count_shards, self.plan)
         )
 
 
-class _LookUp(beam.DoFn):
-    """Yields what an earlier run has made of a block, or else the block itself."""
+def counts_of(facts: PlaceFacts) -> _Sums:
+    """Returns the sums of one batch."""
+    return dict(facts.rows), {name: [names] for name, names in facts.labels.items()}
 
-    def __init__(self, stage: ReuseBlocks) -> None:
-        super().__init__()
-        self.source = stage.source
-        self.store = stage.store
-        self.by_position = stage.by_position
-        self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
 
-    def setup(self) -> None:
-        self.store.check_worker()
+def merged(parts: Iterable[_Sums]) -> _Sums:
+    """Returns the sums of sums."""
+    rows: dict[ShardKey, int] = {}
+    labels: dict[str, list[Segment]] = {}
+    for more, lists in parts:
+        for key, count in more.items():
+            rows[key] = rows.get(key, 0) + count
+        for feature, names in lists.items():
+            labels.setdefault(feature, []).extend(names)
+    return rows, {name: merged_lists(lists) for name, lists in labels.items()}
 
-    def process(self, block: Block) -> Iterator[Any]:
-        """Yields the facts an earlier run stored for a block, or else the block."""
-        input_digest = self.source.input_digest(block, by_position=self.by_position)
-        pieces = find_block(self.store, input_digest)
-        if pieces is None:
-            yield block
-            return
-        self.reused.inc()
-        for piece in pieces:
-            for fact in (piece.read, piece.placed):
-                yield beam.pvalue.TaggedOutput(FACTS, fact)
-            for log in piece.rejects:
-                yield beam.pvalue.TaggedOutput(REJECTS, log)
-            for key, stored in piece.segments:
-                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(stored)))
-            if piece.fingerprints is not None:
-                yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)
+
+def count_shards(sums: _Sums, plan: JobPlan) -> ShardCounts:
+    """Returns the rows of every shard, and the class names with their ids."""
+    plan.store.check_worker()
+    rows, labels = sums
+    classes = {}
+    for feature in sorted(labels.keys() | plan.vocabularies.keys()):
+        names = distinct_names(labels.get(feature, []), plan.store.get)
+        vocabulary = plan.vocabularies.get(feature, Vocabulary())
+        settled = vocabulary.settled(names)
+        classes[feature] = put_classes(settled, plan.store.put_pieces)
+        del names, settled
+    return_freed_memory()
+    return ShardCounts(dict(sorted(rows.items())), classes)

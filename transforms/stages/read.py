@@ -1,6 +1,7 @@
 """The stages by which rows come: listed and read of a source, or spooled and admitted.
 
 List, Read      a source -> its blocks -> their typed rows
+Reuse           blocks that an earlier run has read -> what it has stored of them
 Spool, Admit    rows of a pipeline -> pieces of them, once they are counted
 """
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from transforms.core import segment
 from transforms.core.model import (
     Batch,
     Block,
@@ -35,13 +37,15 @@ from transforms.rows.typed_rows import RowRule
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.storage.files import sizes_of
 from transforms.storage.paths import Access
-from transforms.work.receipts import keep_block
+from transforms.work.receipts import find_block, keep_block
 from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, check_worker
 
 FACTS: Final = "facts"
+FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
+SEGMENTS = "segments"
 _WORD_BYTES = 8
 
 
@@ -337,3 +341,62 @@ def _admit(
         yield _Fact(FACTS, fact)
     for piece in bundle.pieces:
         yield piece.origin, piece
+
+
+@dataclasses.dataclass
+class ReuseBlocks(Stage):
+    """Reuses what an earlier run stored for a block, if that is complete.
+
+    Input: blocks. Outputs: `fresh`, the blocks still to be read; for the others, what
+    `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
+    Counters: blocks_reused.
+
+    Attributes:
+      source: of the blocks.
+      store: the work folder that the earlier run left.
+      by_position: whether rows go by how much input is before them.
+    """
+
+    source: Source
+    store: Store
+    by_position: bool = False
+
+    def expand(self, blocks: beam.PCollection[Block]) -> Any:
+        """Looks up each block by itself."""
+        return blocks | "Look up" >> (
+            beam.ParDo(_LookUp(self))
+            .with_output_types(Block)
+            .with_outputs(FACTS, REJECTS, SEGMENTS, FINGERPRINTS, main="fresh")
+        )
+
+
+class _LookUp(beam.DoFn):
+    """Yields what an earlier run has made of a block, or else the block itself."""
+
+    def __init__(self, stage: ReuseBlocks) -> None:
+        super().__init__()
+        self.source = stage.source
+        self.store = stage.store
+        self.by_position = stage.by_position
+        self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
+
+    def setup(self) -> None:
+        self.store.check_worker()
+
+    def process(self, block: Block) -> Iterator[Any]:
+        """Yields the facts an earlier run stored for a block, or else the block."""
+        input_digest = self.source.input_digest(block, by_position=self.by_position)
+        pieces = find_block(self.store, input_digest)
+        if pieces is None:
+            yield block
+            return
+        self.reused.inc()
+        for piece in pieces:
+            for fact in (piece.read, piece.placed):
+                yield beam.pvalue.TaggedOutput(FACTS, fact)
+            for log in piece.rejects:
+                yield beam.pvalue.TaggedOutput(REJECTS, log)
+            for key, stored in piece.segments:
+                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(stored)))
+            if piece.fingerprints is not None:
+                yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

@@ -1,11 +1,13 @@
 """Remarks on a finished run: sentences on what is no error, but likely a mistake."""
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from transforms.core.manifest import Account, FeatureFacts, Manifest
 from transforms.core.model import ReadFacts, Rounding, ShardFile, ShardKey
 from transforms.core.schema import Feature, Kind
+from transforms.core.vocabulary import vocabulary_warnings
 from transforms.errors import (
     SHOWN_CHARS,
     bounded,
@@ -232,3 +234,29 @@ def share_remarks(
         "with a --key-column of a value for each row they meet them"
     )
     return [bounded(f"{first_few(off, _SHOWN)}: {why}")]
+
+
+def slip_remarks(manifest: Manifest) -> list[str]:
+    """Returns remarks on probable slips: typos in names, labels that are missing."""
+    features = [facts.feature for facts in manifest.features]
+    out = padding_remarks(features)
+    out += turned_box_remarks(
+        features,
+        manifest.image_notes.get("orientation", 0),
+        applied=manifest.settings.get("exif") == "apply",
+    )
+    for facts in manifest.features:
+        if facts.feature.is_label:
+            lacking = manifest.records - facts.statistics.present
+            out += label_remarks(facts.feature.name, lacking, manifest.records)
+        if facts.feature.kind is not Kind.LABEL:
+            continue
+        name = facts.feature.name
+        counts: collections.Counter[str] | None = collections.Counter()
+        for split in manifest.splits:
+            if counts is not None and name in split.classes:
+                counts.update(split.classes[name])
+            else:
+                counts = None  # too many classes to be counted
+        out += vocabulary_warnings(name, facts.classes, counts)
+    return out

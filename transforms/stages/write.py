@@ -1,4 +1,4 @@
-"""The stages `count`, `write` and `catalogue`: segments -> shards and catalogues."""
+"""The stages `write` and `catalogue`: segments -> shards and catalogues."""
 
 import contextlib
 import dataclasses
@@ -10,18 +10,13 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
-from transforms.core.arrays import return_freed_memory
 from transforms.core.catalogue import CataloguePart
-from transforms.core.model import PlaceFacts, ShardFile, ShardKey
+from transforms.core.model import ShardFile, ShardKey
 from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Reason
 from transforms.core.segment import Segment, in_source_order
 from transforms.core.vocabulary import (
-    Vocabulary,
-    distinct_names,
     load_classes,
-    merged_lists,
-    put_classes,
 )
 from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import (
@@ -40,64 +35,6 @@ FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
 # Faults that can be repaired without a change of the file's stamp (permissions, say).
 _MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
-# Rows of each shard, and lists of the class names of each feature.
-_Sums = tuple[dict[ShardKey, int], dict[str, list[Segment]]]
-
-
-@dataclasses.dataclass
-class CountShards(Stage):
-    """Counts the rows of every shard and collects the class names.
-
-    Input: PlaceFacts. Output: one ShardCounts, empty for no input.
-
-    Attributes:
-      plan: of the job.
-    """
-
-    plan: PlanInput
-
-    def expand(
-        self, facts: beam.PCollection[PlaceFacts]
-    ) -> beam.PCollection[ShardCounts]:
-        """Merges the facts of all batches."""
-        return (
-            facts
-            | "Take counts" >> beam.Map(counts_of)
-            | "Merge" >> beam.CombineGlobally(merged)
-            | "Settle names" >> beam.Map(count_shards, self.plan)
-        )
-
-
-def counts_of(facts: PlaceFacts) -> _Sums:
-    """Returns the sums of one batch."""
-    return dict(facts.rows), {name: [names] for name, names in facts.labels.items()}
-
-
-def merged(parts: Iterable[_Sums]) -> _Sums:
-    """Returns the sums of sums."""
-    rows: dict[ShardKey, int] = {}
-    labels: dict[str, list[Segment]] = {}
-    for more, lists in parts:
-        for key, count in more.items():
-            rows[key] = rows.get(key, 0) + count
-        for feature, names in lists.items():
-            labels.setdefault(feature, []).extend(names)
-    return rows, {name: merged_lists(lists) for name, lists in labels.items()}
-
-
-def count_shards(sums: _Sums, plan: JobPlan) -> ShardCounts:
-    """Returns the rows of every shard, and the class names with their ids."""
-    plan.store.check_worker()
-    rows, labels = sums
-    classes = {}
-    for feature in sorted(labels.keys() | plan.vocabularies.keys()):
-        names = distinct_names(labels.get(feature, []), plan.store.get)
-        vocabulary = plan.vocabularies.get(feature, Vocabulary())
-        settled = vocabulary.settled(names)
-        classes[feature] = put_classes(settled, plan.store.put_pieces)
-        del names, settled
-    return_freed_memory()
-    return ShardCounts(dict(sorted(rows.items())), classes)
 
 
 @dataclasses.dataclass

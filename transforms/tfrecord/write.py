@@ -23,6 +23,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -38,18 +39,19 @@ from transforms.core import segment
 from transforms.core.placing.hashes import UInt64s
 from transforms.core.placing.sharding import shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES, Segment
+from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.core.tfrecord.writer import FrameFacts, TFRecordWriter
 from transforms.errors import EncodingError, SpecError
 from transforms.storage.files import storage
+from transforms.storage.paths import is_remote, shown
 from transforms.storage.retry import persistently
 from transforms.tfrecord.read import (
+    COMPRESSIONS,
+    check_characters,
     check_coder,
-    check_local_path,
-    check_name_part,
-    check_num_shards,
-    check_template,
-    compression_of,
+    check_compression,
+    check_path,
     type_of,
 )
 from transforms.tfrecord.renaming import (
@@ -372,3 +374,64 @@ def in_order(messages: Iterable[pa.Buffer]) -> list[bytes]:
     rows = pa.Table.from_batches(pieces).sort_by(order)
     records: list[bytes] = rows[_RECORD].to_pylist()
     return records
+
+
+# By these Beam would choose a compression that no reader of TFRecord files knows, or
+# that of zlib streams, which are read only.
+_FOREIGN_SUFFIXES = (".bz2", ".zst", ".zstd", ".xz", ".lzma", ".deflate", ".zlib")
+
+
+def check_local_path(name: str, value: object) -> None:
+    """Wants text that can be a path on a mounted file system."""
+    check_path(name, value)
+    if is_remote(str(value)):
+        raise SpecError(
+            f"{name} must be a path on a file system that every worker has mounted; "
+            f"found {shown(value)}. Mount the store, or write the files elsewhere and "
+            f"copy them."
+        )
+
+
+def check_name_part(name: str, value: object) -> None:
+    """Requires text that can be part of a file name."""
+    if not isinstance(value, str) or "/" in value:
+        raise SpecError(f"{name} must be a text without '/'; found {value!r}.")
+    check_characters(name, value)
+
+
+def check_template(template: str) -> None:
+    """Wants the file's number in every name, and nothing that changes by the run."""
+    if template and "S" not in template:
+        raise SpecError(
+            f"shard_name_template must hold S, for the number of the file, or be "
+            f"''; found {template!r}."
+        )
+    if match := re.search("[UVW]", template):
+        raise SpecError(
+            f"shard_name_template may not hold {match[0]}: names depend on "
+            f"nothing but number and count of the file; found {template!r}."
+        )
+
+
+def check_num_shards(shards: object) -> None:
+    """Wants an integer from 0."""
+    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 0:
+        raise SpecError(f"num_shards must be an integer from 0; found {shards!r}.")
+
+
+def compression_of(compression_type: str, name: str) -> Compression:
+    """Returns what files are written in; AUTO goes by the end of the file's name."""
+    check_compression(compression_type)
+    if compression_type == CompressionTypes.DEFLATE:
+        raise SpecError(
+            "compression_type DEFLATE, a zlib stream, is read, not written. Take GZIP."
+        )
+    if compression_type != CompressionTypes.AUTO:
+        return COMPRESSIONS[compression_type]
+    name = name.lower()
+    if name.endswith(_FOREIGN_SUFFIXES):
+        raise SpecError(
+            f"Files that end in {os.path.splitext(name)[1]} would need a compression "
+            f"that is not written. End them in .gz, or set compression_type."
+        )
+    return Compression.GZIP if name.endswith(".gz") else Compression.NONE

@@ -15,7 +15,7 @@ from transforms.core.schema import Schema, Unknown
 from transforms.core.vocabulary import Vocabulary, load_classes, put_names
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, Publication
-from transforms.stages.write import CountShards
+from transforms.stages.place import CountShards
 from transforms.work.store import Store
 
 

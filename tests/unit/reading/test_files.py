@@ -22,7 +22,7 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
-from transforms.reading.records import warn_once
+from transforms.reading.folder import warn_once
 from transforms.reading.view import View
 
 Folder = pathlib.Path

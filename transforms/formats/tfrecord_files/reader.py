@@ -62,7 +62,6 @@ from transforms.formats.tfrecord_files.records import (
     MAX_FILES,
     Learned,
     combined,
-    compression_of,
     counted,
     cut,
     damage_of,
@@ -70,7 +69,6 @@ from transforms.formats.tfrecord_files.records import (
     learn,
     learned_from,
     payloads_between,
-    refuse,
     sampled,
     unpacked,
 )
@@ -80,7 +78,9 @@ from transforms.formats.tfrecord_files.stored_features import (
     read_features,
 )
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.rows.row_types import refuse
 from transforms.storage.files import storage
+from transforms.tfrecord.write import compression_of
 
 # Rows of about this many bytes are decoded at a time.
 _PIECE_BYTES = 4 << 20
