@@ -149,7 +149,7 @@ def _entry_of(entry: FileEntry, root: str) -> FileEntry:
 
 
 def _there(path: str) -> FileEntry:
-    """Returns what is at a path; raises FileNotFoundError for nothing."""
+    """Returns what a store has at a path; raises FileNotFoundError for nothing."""
     entry = stores.look(path)
     if entry is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -157,7 +157,7 @@ def _there(path: str) -> FileEntry:
 
 
 def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
-    """Returns a whole file and its time of modification.
+    """Returns a whole remote file and its time of modification.
 
     Raises:
       OSError: it cannot be read.
@@ -203,13 +203,13 @@ def _read_at_once(
 
 
 def _check_there(path: str) -> None:
-    """Raises OSError where HDFS's client would print a traceback first."""
+    """Raises OSError for a remote file that HDFS's client fails on with a traceback."""
     if path.startswith(HDFS) and _there(path).is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
 
 def _facts_of(file: Any, path: str) -> tuple[int, int]:
-    """Returns the size of an open file, and when it was written.
+    """Returns the size of an open remote file, and when it was written.
 
     Without another request where the answer that has opened it says so.
     """
@@ -226,7 +226,7 @@ def _facts_of(file: Any, path: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4)
 def _bytes_of(path: str, _state: FileEntry) -> bytes:
-    """Returns the bytes of a file, which is read once in each state."""
+    """Returns the bytes of a remote file, which is read once in each state."""
     return read_all(path)[0]
 
 
@@ -357,7 +357,7 @@ class _RemoteDraft:
 
 
 def _put_if(path: str, source: IO[bytes], version: str | None, attempts: str) -> None:
-    """Writes a file on the condition that it has a version; None for any, or none.
+    """Uploads a remote file if it has a version; None for any, or none.
 
     Raises:
       OvertakenError: it has another one; nothing has changed.
@@ -383,7 +383,7 @@ def _put_if(path: str, source: IO[bytes], version: str | None, attempts: str) ->
 
 
 def _put(path: str, source: IO[bytes], crc32c: int, attempts: str) -> None:
-    """Writes a file; where one is there that is never replaced, it must be equal.
+    """Uploads a remote file; one that is there and never replaced must be equal.
 
     Args:
       path: the final name.

@@ -112,7 +112,7 @@ def _connection(place: str, *, by_arrow: bool) -> Any:
 def _connected(
     place: str, said: tuple[tuple[str, str], ...], _process: int, *, by_arrow: bool
 ) -> Any:
-    """Connects once in each process: threads do not survive a fork."""
+    """Connects to a store once in each process: threads do not survive a fork."""
     kind: Any = _KINDS.get(place.partition("://")[0])
     if kind is None:
         reason = f"the store must be one of {', '.join(_KINDS)}"
@@ -133,7 +133,7 @@ def _connected(
 
 
 def look(path: str) -> FileEntry | None:
-    """Returns what is at a path; None for nothing. Raises OSError."""
+    """Returns what a store has at a path; None for nothing. Raises OSError."""
     system, inside = file_system(path)
     if path.startswith(HDFS):
         there = HdfsBucket(split_remote(path)[0], "", system)
@@ -146,7 +146,7 @@ def look(path: str) -> FileEntry | None:
 
 
 def look_in(folder: str) -> list[FileEntry]:
-    """Returns what is in a folder, also a folder without a name. Raises OSError."""
+    """Lists a folder of a store, also one without a name. Raises OSError."""
     folder = folder.rstrip("/")
     client = client_of(folder) if folder.startswith(GOOGLE) else None
     if isinstance(client, GcsBucket):
@@ -166,7 +166,7 @@ def look_in(folder: str) -> list[FileEntry]:
 
 
 def _look_below(folder: str, *, recursive: bool) -> Iterator[FileEntry]:
-    """Asks for what is below a folder; the answer takes 0.2 KB an entry."""
+    """Asks a store for what is below a folder; the answer takes 0.2 KB an entry."""
     import pyarrow.fs as pafs
 
     system, inside = file_system(folder)
@@ -181,7 +181,7 @@ def _look_below(folder: str, *, recursive: bool) -> Iterator[FileEntry]:
 
 
 def look_at_level(folder: str) -> list[FileEntry] | None:
-    """Returns what is in a folder; None where that does not lead to all below it.
+    """Lists a folder of a store; None where that does not lead to all below it.
 
     Where a folder's name is empty, Arrow says nothing of what is in it.
     """
@@ -195,7 +195,7 @@ def look_at_level(folder: str) -> list[FileEntry] | None:
 
 
 def walk(folder: str) -> Iterator[FileEntry]:
-    """Returns every file below a folder; none where there is no such folder."""
+    """Yields every file below a folder of a store; none where there is no folder."""
     entries: Iterable[FileEntry] = ()
     with contextlib.suppress(FileNotFoundError):
         entries = _look_below(folder.rstrip("/"), recursive=True)
@@ -203,7 +203,7 @@ def walk(folder: str) -> Iterator[FileEntry]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Returns the files that a glob names, `**` in it for any folders."""
+    """Lists the files of a store that a glob names, `**` in it for any folders."""
     parts = pattern.split("/")
     first = next(i for i, name in enumerate(parts) if any(c in name for c in "*?["))
     folder, globs = "/".join(parts[:first]), parts[first:]
@@ -223,7 +223,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _matches(parts: list[str], wanted: list[str]) -> bool:
-    """Whether a path fits a glob as `glob.glob(recursive=True)` has it."""
+    """Whether a listed path fits a glob as `glob.glob(recursive=True)` has it."""
     if not wanted:
         return not parts
     if wanted[0] == "**":
@@ -238,7 +238,7 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
 
 
 def list_below(root: str) -> "FileList":
-    """Returns the files below a folder in a store; none where there is no such folder.
+    """Lists the files below a folder in a store; none where there is no such folder.
 
     Raises:
       OSError: it cannot be listed.
@@ -281,7 +281,7 @@ def _spread(
     pool: concurrent.futures.Executor,
     add: Callable[[Iterable[FileEntry]], int],
 ) -> list[str]:
-    """Returns folders that hold all files below the root but those it has added."""
+    """Lists folders of a store that hold all files below the root but those it adds."""
     whole: list[str] = []
     level = [root]
     for _ in range(_LEVELS):
@@ -299,7 +299,7 @@ def _spread(
 
 
 def _hidden_part(path: str) -> str:
-    """Returns a path up to its first hidden name; empty where none is."""
+    """Returns a listed path up to its first hidden name; empty where none is."""
     parts = path.split("/")
     hidden = [*map(is_hidden, parts)]
     return "/".join(parts[: hidden.index(True) + 1]) if any(hidden) else ""
