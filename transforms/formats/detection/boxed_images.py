@@ -48,6 +48,8 @@ from transforms.formats.file_runs import RunReader
 from transforms.formats.pairs import MASK, MASK_WORDS, masks_in
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter
 from transforms.formats.table import TableFormat
+from transforms.storage.files import read_ahead
+from transforms.storage.paths import is_remote
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -80,6 +82,8 @@ class BoxedReader(TableFormat, RunReader):
     image_base: ClassVar[Literal["file", "root"]] = "root"
     # Whether boxes are x, y, width, height; not xmin, ymin, xmax, ymax.
     sized: ClassVar[bool] = False
+    # What a file with the objects of one image is called; empty where none has.
+    what: ClassVar[str] = ""
     # The column of splits.
     split_name: ClassVar[str] = "image set"
     # Whether a row is known by its annotation, not its image, and has a place of its
@@ -150,13 +154,15 @@ class BoxedReader(TableFormat, RunReader):
           is_sample: whether only the first images are looked into, for their sizes.
         """
         reasons = [row["reason"] or "" for row in rows]
-        parsed: dict[int, Found] = {
-            i: (Fault(Reason(reasons[i]), row["message"]), row.get("raw"))
-            if reasons[i]
-            else self.objects_of(row, root)
-            for i, row in enumerate(rows)
-            if not reasons[i].startswith("/")
-        }
+
+        def found_in(i: int) -> Found:
+            if reasons[i]:
+                return Fault(Reason(reasons[i]), rows[i]["message"]), rows[i].get("raw")
+            return self.objects_of(rows[i], root)
+
+        looked_at = [i for i, it in enumerate(reasons) if not it.startswith("/")]
+        found = read_ahead(found_in, looked_at, far=bool(self.what) and is_remote(root))
+        parsed = dict(zip(looked_at, found, strict=True))
         read = [i for i, (image, _) in parsed.items() if not isinstance(image, Fault)]
         images = [im for im, _ in parsed.values() if not isinstance(im, Fault)]
         refused = [(i, *im) for i, (im, _) in parsed.items() if isinstance(im, Fault)]

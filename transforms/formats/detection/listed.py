@@ -40,8 +40,8 @@ from transforms.formats.label_join import SourcePaths
 from transforms.formats.pairs import MASK, MASK_WORDS
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned, SourceFile, TableSample, only
-from transforms.storage.files import storage
-from transforms.storage.paths import FileEntry
+from transforms.storage.files import read_ahead, storage
+from transforms.storage.paths import FileEntry, is_remote
 from transforms.storage.protocol import TooLargeError
 from transforms.storage.visibility import unseen
 
@@ -89,9 +89,8 @@ class ListedReader(BoxedReader):
     by_file: ClassVar[bool] = False
     # What is read of a listing at once.
     run_bytes: ClassVar[int] = 8 << 20
-    # What a file with the objects of an image is called; the most of its bytes (real
-    # ones have a few KB); whether an empty one says that there are none.
-    what: ClassVar[str] = ""
+    # The most bytes of a file with the objects of an image (real ones have a few KB);
+    # whether an empty one says that there are none.
     most_bytes: ClassVar[int] = 16 << 20
     may_be_empty: ClassVar[bool] = False
 
@@ -164,8 +163,9 @@ class ListedReader(BoxedReader):
 
         Adds the names of their classes to `names`, and files of others to `others`.
         """
-        for file in files:
-            image, _ = self.load(file)
+        far = bool(files) and is_remote(files[0].root)
+        loaded = read_ahead(self.load, files, far=far)
+        for file, (image, _) in zip(files, loaded, strict=True):
             if image is None:
                 others.append(file.origin)
                 continue

@@ -51,11 +51,13 @@ from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.label_join import SourcePaths
 from transforms.formats.pairs import MASK_WORDS, masks_folder
 from transforms.formats.table import InputFile, Planned, spread
+from transforms.storage.files import read_ahead
+from transforms.storage.paths import is_remote
 
 # Labels that are looked into, for outlines and to know a source by, and texts that may
 # be labels.
 _LABELS, _TEXTS = 16, 32
-# Labels whose outlines a note tells of; in a store each is a request of some 20 ms.
+# Labels whose outlines a note tells of; in a store each is a request.
 _LOOKED_INTO = 256
 # Folders of images -> those of their labels.
 _LABELS_OF = {"images": "labels", "Images": "Labels"}
@@ -183,10 +185,10 @@ class YoloReader(ListedReader):
         numbers: set[int] = set()
         objects = outlines = 0
         reads_all = self.names is None or self.masks == "all"
-        for row in rows if reads_all else spread(rows, _LOOKED_INTO):
-            if row["annotation"] is None or row.get("reason"):
-                continue
-            image, _ = self.objects_of(row, root)
+        some = rows if reads_all else spread(rows, _LOOKED_INTO)
+        labelled = (row for row in some if row["annotation"] and not row.get("reason"))
+        read = functools.partial(self.objects_of, root=root)
+        for image, _ in read_ahead(read, labelled, far=is_remote(root)):
             if isinstance(image, ImageObjects):
                 good = [box for box in image.objects if box.fault is None]
                 objects += len(good)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.support.detection import (
     write_image,
 )
 from transforms.errors import InputError, SpecError
+from transforms.formats.detection import boxed_images, yolo
+from transforms.formats.detection.yolo import YoloReader
 
 Folder = pathlib.Path
 NAMES = "nc: 2\nnames: [cat, dog]\n"
@@ -417,6 +420,27 @@ def test_masks_of_outlines(tmp_path: Folder) -> None:
     assert box[:, :20].all()
     assert "image/object/mask" not in read_planned(root).rows[0]
     assert any("--masks all" in note for note in planned(root).notes)
+
+
+def test_labels_of_a_store_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
+) -> None:
+    """Where each is a request, several are on their way."""
+    labels = {f"images/train/{name}.jpg": BOX for name in "ab"}
+    root = write(tmp_path, labels, data__yaml=NAMES + "train: images/train\n")
+    both, load = threading.Barrier(2, timeout=10), YoloReader.load
+
+    def loaded(*args: Any) -> Any:
+        both.wait()
+        return load(*args)
+
+    with monkeypatch.context() as patched:
+        for module in (yolo, boxed_images):
+            patched.setattr(module, "is_remote", lambda path: True)
+        patched.setattr(YoloReader, "load", loaded)
+        plan = planned(root, masks="all")
+    assert plan.notes == ()
+    assert not both.broken
 
 
 def test_masks_of_classes_in_a_folder(tmp_path: Folder) -> None:
