@@ -26,10 +26,10 @@ def test_class_masks(tmp_path: Folder, tf: Any) -> None:
     write_photo(root / "images/palette.jpg", 9)
     write_mask(root / "masks/palette.png", numbers(0, 1, 15), palette=True)
     convert(root, tmp_path / "out")
-    # As DeepLab and TF-Vision parse it.
+    # As DeepLab parses it; TF-Vision's is the same but for names and formats.
     specification = {
-        "image/encoded": tf.io.FixedLenFeature((), tf.string),
-        "image/filename": tf.io.FixedLenFeature((), tf.string),
+        "image/encoded": tf.io.FixedLenFeature((), tf.string, ""),
+        "image/filename": tf.io.FixedLenFeature((), tf.string, ""),
         "image/format": tf.io.FixedLenFeature((), tf.string, "jpeg"),
         "image/height": tf.io.FixedLenFeature((), tf.int64, 0),
         "image/width": tf.io.FixedLenFeature((), tf.int64, 0),
@@ -39,6 +39,8 @@ def test_class_masks(tmp_path: Folder, tf: Any) -> None:
     found = 0
     for payload in payloads(tmp_path / "out"):
         row = tf.io.parse_single_example(payload, specification)
+        assert tf.io.decode_image(row["image/encoded"], channels=3).shape == (20, 40, 3)
+        assert row["image/filename"] != ""
         label = tf.io.decode_image(row[MASK], channels=1, expand_animations=False)
         label = tf.reshape(label, (row["image/height"], row["image/width"]))
         np.testing.assert_array_equal(label.numpy(), numbers(0, 1, 15))

@@ -29,6 +29,11 @@ def specification(tf: Any) -> dict[str, Any]:
         "image/source_id": one((), text, default_value=""),
         "image/height": one((), number, default_value=1),
         "image/width": one((), number, default_value=1),
+        "image/class/text": many(text),
+        "image/class/label": many(number),
+        "image/class/confidence": many(tf.float32),
+        "image/neg_category_ids": many(number),
+        "image/not_exhaustive_category_ids": many(number),
         **{f"image/object/bbox/{side}": many(tf.float32) for side in SIDES},
         "image/object/class/label": many(number),
         "image/object/class/text": many(text),
@@ -36,8 +41,11 @@ def specification(tf: Any) -> dict[str, Any]:
         "image/object/is_crowd": many(number),
         "image/object/difficult": many(number),
         "image/object/group_of": many(number),
-        # With `instance_mask_type` PNG_MASKS.
+        "image/object/weight": many(tf.float32),
+        # With `load_instance_masks` and `instance_mask_type` PNG_MASKS.
         MASK: many(text),
+        f"{MASK}/weight": many(tf.float32),
+        # With `num_keypoints`.
         "image/object/keypoint/x": many(tf.float32),
         "image/object/keypoint/y": many(tf.float32),
         "image/object/keypoint/visibility": many(number),
@@ -121,7 +129,7 @@ def test_instance_masks(layout: str, reader: str, tmp_path: Folder, tf: Any) -> 
         row = dense(tf.io.parse_single_example(record, features))
         height, width = row["image/height"], row["image/width"]
         sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
-        masks = [tf.squeeze(decode(png, channels=1), 2) for png in row[MASK]]
+        masks = [tf.squeeze(decode(png, channels=1), axis=2) for png in row[MASK]]
         assert all(mask.shape == (height, width) == (20, 40) for mask in masks)
         # Where a source has none, areas are those of boxes, and nothing is a crowd.
         assert len(row["image/object/area"]) in (0, len(masks))
