@@ -345,12 +345,9 @@ def _flink_job(master: str, name: str) -> str:
 
     If several have the name, it is of none: they may belong to others.
     """
-    jobs = [
-        job["jid"]
-        for job in ask_flink(master, "jobs/overview")["jobs"]
-        if job["name"] == name and job["state"] not in _ENDED
-    ]
-    return jobs[0] if len(jobs) == 1 else ""
+    jobs = ask_flink(master, "jobs/overview")["jobs"]
+    ours = [job for job in jobs if job["name"] == name and job["state"] not in _ENDED]
+    return ours[0]["jid"] if len(ours) == 1 else ""
 
 
 def _cancel_on_flink(master: str, name: str) -> None:

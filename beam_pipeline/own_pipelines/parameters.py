@@ -26,7 +26,7 @@ from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.request import check_name, name_of, resolve
-from beam_pipeline.planning.splits import check_part, identity_of, rule_of
+from beam_pipeline.planning.splits import check_part, identity_of, rule_of, sha256_of
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
@@ -45,7 +45,6 @@ from transforms.publishing import target
 from transforms.publishing.parts import Model
 from transforms.rows.inferred import Declared
 from transforms.rows.typed_rows import RowRule
-from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import SplitIds, read_split_ids
 
@@ -206,13 +205,9 @@ class Earlier:
     @functools.cached_property
     def labels(self) -> tuple[tuple[Feature, frozenset[str]], ...]:
         """The labels whose classes are known, and the names of these."""
-        return tuple(
-            (feature, frozenset(self.names(feature.name)))
-            for feature in self.like.model.features
-            if feature.kind is Kind.LABEL
-            and not feature.derived
-            and feature.unknown is not Unknown.OOV
-        )
+        labels = (f for f in self.like.model.features if f.kind is Kind.LABEL)
+        closed = (f for f in labels if not f.derived and f.unknown is not Unknown.OOV)
+        return tuple((label, frozenset(self.names(label.name))) for label in closed)
 
 
 def _find_earlier(spec: Spec) -> tuple[Earlier, str]:
@@ -282,9 +277,8 @@ class Given:
         # Text that is to be predicted is a class.
         labels = {name for name, kind in kinds.items() if kind is Kind.LABEL}
         labels |= {spec.label_column} if spec.label_column else set()
-        labels |= {
-            said.column or name for name, said in spec.features.items() if said.label
-        }
+        for name, said in spec.features.items():
+            labels |= {said.column or name} if said.label else set()
         images = {name for name, kind in kinds.items() if kind is Kind.IMAGE}
         texts: frozenset[str] = frozenset()
         if source is not None:
@@ -329,13 +323,8 @@ def given_of(spec: Spec, *, duplicates: str) -> Given:
         spec = like.applied(spec)
         declared |= _declared_by(like.model.features)
     check_part(spec, by_content=not spec.key_column)
-    given = Given(
-        spec,
-        earlier,
-        None,
-        declared,
-        unique=bool(spec.key_column) and duplicates == "refuse",
-    )
+    unique = bool(spec.key_column) and duplicates == "refuse"
+    given = Given(spec, earlier, None, declared, unique)
     if spec.split_ids:
         make = functools.partial(_read_ids, spec.split_ids, given.identity)
         given = dataclasses.replace(given, ids=hold(spec.split_ids, make))
@@ -400,11 +389,3 @@ def _declared_in(spec: Spec) -> dict[str, Declared]:
     for column in spec.drop:
         out.setdefault(column, Declared())
     return out
-
-
-def sha256_of(path: str) -> str:
-    """Returns the digest of a file's bytes; empty where there is no file."""
-    try:
-        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return ""

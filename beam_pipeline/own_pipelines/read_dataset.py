@@ -96,10 +96,9 @@ class ReadDataset(beam.PTransform):
                 f"labels must be 'names' or 'ids'; found {labels!r}"
                 f"{nearest(str(labels), get_args(Labels))}."
             )
-        if columns is not None and (
-            isinstance(columns, str)
-            or not columns
-            or not all(isinstance(name, str) for name in columns)
+        are_names = all(isinstance(name, str) for name in columns or ())
+        if columns is not None and not (
+            columns and are_names and not isinstance(columns, str)
         ):
             raise SpecError(
                 f"columns must be a list of at least one name, as in ['label']; found "

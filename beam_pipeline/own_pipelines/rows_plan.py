@@ -88,11 +88,8 @@ def plan_rows(
     schema = schema_of(inferred, counted, given)
     names = rule.split.names
     splits = [*names] if rule.split.is_closed else usual_order(counted.sizes)
-    shards = {
-        name: shards_of(spec, counted.sizes[name])
-        for name in splits
-        if name in counted.sizes
-    }
+    filled = [name for name in splits if name in counted.sizes]
+    shards = {name: shards_of(spec, counted.sizes[name]) for name in filled}
     pieces = frozenset((piece.origin, piece.crc32c) for piece in counted.pieces)
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     digest.update(json.dumps(sorted(pieces)).encode())
@@ -105,13 +102,14 @@ def plan_rows(
     is_keyed = bool(rule.key_column)
     keys_apart = given.unique and rule.split.source is SplitSource.COLUMN
     has_images = bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1
+    split_rule = dataclasses.replace(
+        rule.split, names=(*splits,), by_content=not is_keyed
+    )
     layout = ShardLayout(
         name=str(spec.name),
         schema=schema,
         sharding=Sharding(
-            rule=dataclasses.replace(
-                rule.split, names=tuple(splits), by_content=not is_keyed
-            ),
+            rule=split_rule,
             shards=shards,
             seed=spec.seed,
             keyed=is_keyed,

@@ -131,19 +131,13 @@ def _like_earlier(
             "drop": [],
         }
     )
+    values = {name: column.values for name, column in inferred.items()}
+    for name, column in of_column.items():
+        values[model.by_name[name].source_column] = inferred[column].values
     settled = settle_schema(
         dataclasses.replace(earlier.like, model=model),
-        declare(
-            [*now, *made, *new],
-            samples,
-            plain,
-            images_named=True,
-        ),
-        {name: column.values for name, column in inferred.items()}
-        | {
-            model.by_name[n].source_column: inferred[c].values
-            for n, c in of_column.items()
-        },
+        declare([*now, *made, *new], samples, plain, images_named=True),
+        values,
         spec,
         classes={label: sorted(new_classes.get(label, ())) for label in model.classes},
         numbered=False,
@@ -192,11 +186,8 @@ def _image_files(
 ) -> set[str]:
     """Returns the columns whose paths are of images below a folder, by one of each."""
     read = () if source is None else source.schema.names
-    places = {
-        name: os.path.join(root, column.path)
-        for name, column in inferred.items()
-        if root and column.path and name not in read
-    }
+    paths = {n: c.path for n, c in inferred.items() if c.path and n not in read}
+    places = {n: os.path.join(root, path) for n, path in paths.items() if root}
     there = sizes_of(places.values())
     return {name for name, path in places.items() if path in there}
 
@@ -252,14 +243,8 @@ def with_source_features(
 def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
     """Returns the features as rows have them, each with the type of its values."""
     types = schema.row_schema
-    return {
-        feature.name: (
-            as_typed(feature),
-            _plain(types.field(feature.name).type),
-        )
-        for feature in schema.stored
-        if not feature.derived
-    }
+    stored = (feature for feature in schema.stored if not feature.derived)
+    return {f.name: (as_typed(f), _plain(types.field(f.name).type)) for f in stored}
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -379,13 +379,9 @@ def commit_rows(
     if target.at(run.directory).state() != publication.seen:
         raise target.overtaken(run.directory)
     # What rows consist of, boxes say, is not followed through the steps of users.
-    facts = [
-        dataclasses.replace(fact, parts={}, parts_gone={})
-        if isinstance(fact, ShardFile)
-        else fact
-        for fact in facts
-    ]
-    commit_dataset(facts, counts, plan)
+    others = [fact for fact in facts if not isinstance(fact, ShardFile)]
+    shards = [dataclasses.replace(s, parts={}, parts_gone={}) for s in shards]
+    commit_dataset([*others, *shards], counts, plan)
     manifest, status = run.published(publication.job), "committed"
     if manifest is None:
         manifest, status = target.read_manifest(run.directory), "up to date"
@@ -394,11 +390,8 @@ def commit_rows(
 
 def _holds(manifest: Manifest, shards: Sequence[ShardFile]) -> bool:
     """Whether a dataset consists of these shards."""
-    published = {
-        (shard.file, shard.bytes, shard.crc32c)
-        for split in manifest.splits
-        for shard in split.shards
-    }
+    stated = [shard for split in manifest.splits for shard in split.shards]
+    published = {(shard.file, shard.bytes, shard.crc32c) for shard in stated}
     return published == {(shard.name, shard.bytes, shard.crc32c) for shard in shards}
 
 
