@@ -78,14 +78,15 @@ class _BucketWork:
     noted: frozenset[str] = frozenset()
 
 
+def _is_work(name: str) -> bool:
+    """Whether a name in a work folder is that of a run's work."""
+    return bool(_WORK_NAME.fullmatch(name) or _PARTIAL.fullmatch(name))
+
+
 def foreign_names(there: BucketTarget) -> list[str]:
     """Returns the names of what is not ours in the work folder, in byte order."""
-    return [
-        name
-        for name in storage(there.work).names_if_there()
-        if name != USES and not _WORK_NAME.fullmatch(name)
-        if not _PARTIAL.fullmatch(name)
-    ]
+    names = storage(there.work).names_if_there()
+    return [name for name in names if name != USES and not _is_work(name)]
 
 
 def leftovers(there: BucketTarget) -> list[_BucketWork]:
@@ -99,11 +100,7 @@ def leftovers(there: BucketTarget) -> list[_BucketWork]:
     )
     notes = {os.path.basename(entry.path): entry for entry in works.pop(USES, ())}
     # The data folders of each job, by its work.
-    folders: dict[str, list[str]] = {
-        name: []
-        for name in works
-        if _WORK_NAME.fullmatch(name) or _PARTIAL.fullmatch(name)
-    }
+    folders: dict[str, list[str]] = {name: [] for name in filter(_is_work, works)}
     for name in sorted(filter(is_data_folder, notes)):
         note = there.note(name)
         if note is not None:
@@ -123,15 +120,10 @@ def leftovers(there: BucketTarget) -> list[_BucketWork]:
             frozenset(notes.keys() & {*names}),
         )
 
-    out = [
-        left(f"{there.work}/{work}", work, names)
-        for work, names in sorted(folders.items())
-    ]
-    out += [
-        left(f"{there.directory}/{name}", "", [name])
-        for name in sorted(filter(is_data_folder, data.keys() - notes.keys()))
-    ]
-    return out
+    jobs = sorted(folders.items())
+    out = [left(f"{there.work}/{work}", work, names) for work, names in jobs]
+    unnoted = sorted(filter(is_data_folder, data.keys() - notes.keys()))
+    return out + [left(f"{there.directory}/{name}", "", [name]) for name in unnoted]
 
 
 def remove(there: BucketTarget, left: _BucketWork, *, older_than: float) -> bool:
@@ -309,16 +301,9 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
     there.settle()
     out = []
     for left in leftovers(there):
-        young = left.age < seconds
-        out.append(
-            _Leftover(
-                left.path,
-                _WORK,
-                left.bytes,
-                stays=f"left, not {older_than:g} days old" if young else "",
-                remove=functools.partial(remove, there, left, older_than=seconds),
-            )
-        )
+        stays = f"left, not {older_than:g} days old" if left.age < seconds else ""
+        end = functools.partial(remove, there, left, older_than=seconds)
+        out.append(_Leftover(left.path, _WORK, left.bytes, stays=stays, remove=end))
     if foreign := foreign_names(there):
         out.append(_Leftover(work_folder(of), "", stays=_holding(foreign)))
     return out

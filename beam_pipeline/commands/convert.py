@@ -257,11 +257,8 @@ def _show_plan(plan: Plan) -> None:
     print_table(columns[:width], rows)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
-    counted = (
-        planned.expected_rows is not None
-        and planned.rule.source is not SplitSource.SHARES
-    )
-    about = "" if counted else "~"
+    by_shares = planned.rule.source is SplitSource.SHARES
+    about = "~" if planned.expected_rows is None or by_shares else ""
     unknown = _is_size_unknown(plan)
     splits = []
     for name, shards in plan.sharding.shards.items():

@@ -116,10 +116,8 @@ def _compare(one: Readable, other: Readable, key: str, limit: int) -> dict[str, 
                 f"--key must name a feature of one value in both datasets; {key!r} is "
                 f"{_kind_or_absent(feature)}{'' if feature else nearest(key, by_name)}."
             )
-    sides = [
-        {split: Catalogue(rows.parts) for split, rows in side.catalogues.items()}
-        for side in (one, other)
-    ]
+    pairs = (side.catalogues.items() for side in (one, other))
+    sides = [{split: Catalogue(rows.parts) for split, rows in some} for some in pairs]
     names = [set(c.schema.names) for side in sides for c in side.values()]
     shared = set.intersection(*names) if all(sides) else set()
     identities = ((key,),) if key else _IDENTITIES
@@ -158,10 +156,8 @@ def _table(batches: _Rows, identity: Sequence[str]) -> pa.Table:
 
     def rows() -> Iterator[pa.RecordBatch]:
         for split, batch in batches:
-            size, crc = (
-                batch[name].to_numpy(zero_copy_only=False).astype(np.int64)
-                for name in ("_size", "_crc32c")
-            )
+            own = (batch[name].to_numpy(False) for name in ("_size", "_crc32c"))
+            size, crc = (numbers.astype(np.int64) for numbers in own)
             key = _joined([pa.array(size), pa.array(crc)], b" bytes, CRC32C ")
             if identity:
                 values = [batch[name] for name in identity]

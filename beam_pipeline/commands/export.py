@@ -11,6 +11,7 @@ torchvision and Hugging Face Datasets read the first as a folder of images.
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ _NAMES = frozenset([Kind.TEXT, Kind.BYTES, Kind.LABEL, Kind.INT64])
 # A file system refuses a name with these: too long, or of characters that it lacks.
 # Such an image is named by its row.
 _NO_NAME = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
+# What no name has on some file system, and bytes that are not UTF-8.
+_UNFIT = re.compile('[\x00-\x1f/\\\\:*?"<>|\udc80-\udcff]')
 
 
 def run(
@@ -213,21 +216,16 @@ def _write_new(folder: str, stem: str, number: int, data: bytes) -> None:
 def _write_table(view: View, path: str, table_format: TableFormat) -> tuple[int, int]:
     """Writes the rows of a split as one file; returns their number, and its size."""
     # Names of classes are texts there.
-    schema = pa.schema(
-        [
-            field.with_type(field.type.value_type)
-            if pa.types.is_dictionary(field.type)
-            else field
-            for field in view.arrow_schema
-        ]
-    )
-    if table_format == "csv":
-        for field in schema:
-            if not any(check(field.type) for check in _SINGLE):
-                raise UsageError(
-                    f"A CSV holds single values; {field.name!r} is {field.type}. Use "
-                    f"--format parquet."
-                )
+    fields = []
+    for field in view.arrow_schema:
+        is_class = pa.types.is_dictionary(field.type)
+        fields.append(field.with_type(field.type.value_type) if is_class else field)
+        if table_format == "csv" and not any(c(fields[-1].type) for c in _SINGLE):
+            raise UsageError(
+                f"A CSV holds single values; {field.name!r} is {field.type}. Use "
+                f"--format parquet."
+            )
+    schema = pa.schema(fields)
     make = {"csv": pyarrow.csv.CSVWriter, "parquet": pyarrow.parquet.ParquetWriter}
     rows = 0
     with make[table_format](path, schema) as writer:
@@ -242,10 +240,5 @@ def _safe(name: str) -> str:
 
     Bytes that are not UTF-8, as `os.fsdecode` gives them, are written as "%E9".
     """
-    out = "".join(
-        f"%{ord(c) & 0xFF:02X}"
-        if c < " " or c in '/\\:*?"<>|' or "\udc80" <= c <= "\udcff"
-        else c
-        for c in name
-    )
+    out = _UNFIT.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", name)
     return f"%2E{out[1:]}" if out.startswith(".") else out or "%"

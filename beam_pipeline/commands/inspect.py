@@ -117,15 +117,11 @@ def _print_classes(
         names = sorted({name for split in counts.values() for name in split}, key=int)
     totals = [sum(split.get(name, 0) for split in counts.values()) for name in names]
     every = sum(totals)
-    rows = [
-        (
-            *([f"{number}"] if has_ids else []),
-            shortened(name, _MAX_NAME),
-            *(f"{split.get(name, 0):,}" for split in counts.values()),
-            share_text(totals[number], every) if every else "",
-        )
-        for number, name in enumerate(names[:_MAX_CLASSES])
-    ]
+    rows = []
+    for number, name in enumerate(names[:_MAX_CLASSES]):
+        own = ([f"{number}"] if has_ids else []) + [shortened(name, _MAX_NAME)]
+        each = (f"{split.get(name, 0):,}" for split in counts.values())
+        rows.append((*own, *each, share_text(totals[number], every) if every else ""))
     head = ("id", feature.name) if has_ids else (feature.name,)
     columns = (*head, *counts, "share")
     print_table(columns, rows, right=("id", *counts, "share"))

@@ -150,16 +150,14 @@ class JobCommand(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Writes the common options, or with --help-all a section for each group."""
-        records = {
-            param.name: record
-            for param in self.get_params(ctx)
-            if isinstance(param, click.Option)
-            and (record := param.get_help_record(ctx))
-        }
+        records: dict[str | None, tuple[str, str]] = {}
         sections: dict[str, list[tuple[str, str]]]
         sections = {title: [] for title in (*SECTIONS, "Options")}
-        for name, record in records.items():
-            sections[_SECTION_OF.get(name or "", "Options")].append(record)
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Option) and record:
+                records[param.name] = record
+                sections[_SECTION_OF.get(param.name or "", "Options")].append(record)
         if not ctx.meta.get(_SHOWS_ALL):
             common = [records[name] for name in _COMMON]
             shown = [(names.partition(" / ")[0], text) for names, text in common]
@@ -187,13 +185,11 @@ class Group(click.Group):
         """Writes a section for each heading."""
         width = max(map(len, self.commands))
         for title, names in _COMMANDS.items():
-            rows = [
-                (
-                    name.ljust(width),
-                    self.commands[name].get_short_help_str(formatter.width - width - 4),
-                )
-                for name in names
-            ]
+            rows = []
+            for name in names:
+                most = formatter.width - width - 4
+                text = self.commands[name].get_short_help_str(most)
+                rows.append((name.ljust(width), text))
             with formatter.section(title):
                 formatter.write_dl(rows)
 
@@ -278,12 +274,8 @@ def split_flags(
       UsageError: something is no flag.
       click.UsageError: a boolean is neither true nor false.
     """
-    ours = {
-        name: option
-        for option in command.params
-        if isinstance(option, click.Option)
-        for name in (*option.opts, *option.secondary_opts)
-    }
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    ours = {name: o for o in options for name in (*o.opts, *o.secondary_opts)}
     paths: dict[str, str] = {}
     out: list[str] = []
     beams: list[str] = []

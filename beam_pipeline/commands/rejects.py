@@ -78,15 +78,11 @@ def _print_groups(path: str, rejects: EarlierRejects) -> None:
     if not groups:
         return
     wholes[""] = items
-    rows = [
-        (
-            f"{group.reason} ({group.part})" if group.part else group.reason,
-            f"{group.count:,}",
-            share_text(group.count, wholes[group.part]),
-            group.example_text,
-        )
-        for group in groups
-    ]
+    rows = []
+    for group in groups:
+        reason = f"{group.reason} ({group.part})" if group.part else group.reason
+        share = share_text(group.count, wholes[group.part])
+        rows.append((reason, f"{group.count:,}", share, group.example_text))
     columns = ("reason", "count", "share", "example")
     print_table(columns, rows, right=("count", "share"))
     print_line()

@@ -111,11 +111,8 @@ def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
     if isinstance(opened, BareFiles):
         damaged = opened.files
     else:
-        damaged = [
-            SingleFile(opened.path(shard.file), facts=shard)
-            for split in opened.manifest.splits
-            for shard in split.shards
-        ]
+        shards = [shard for split in opened.manifest.splits for shard in split.shards]
+        damaged = [SingleFile(opened.path(s.file), facts=s) for s in shards]
     names = [os.path.basename(file.path) for file in damaged]
     repeated = [name for name, n in collections.Counter(names).items() if n > 1]
     if repeated or not names:

@@ -157,16 +157,12 @@ def report_of(
         digest=manifest.digest,
         records=manifest.records,
         splits={
-            split.name: {
-                "records": split.records,
-                "bytes": split.bytes,
-                "shards": len(split.shards),
-            }
-            for split in manifest.splits
+            s.name: {"records": s.records, "bytes": s.bytes, "shards": len(s.shards)}
+            for s in manifest.splits
         },
         classes={
-            split.name: {name: dict(counts) for name, counts in split.classes.items()}
-            for split in manifest.splits
+            s.name: {name: dict(counts) for name, counts in s.classes.items()}
+            for s in manifest.splits
         },
         part=part_name(absolute(output)),
         drift=dict(manifest.run.get("drift", {})),

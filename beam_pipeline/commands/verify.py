@@ -177,11 +177,8 @@ def _verify_parts(dataset: Dataset) -> Findings:
     is_sound = report.is_sound
     entries = {name.rstrip("/") for name in storage(dataset.directory).names_in()}
     what = "is no part: it was put there by others."
-    report.findings += (
-        _remark(name, "unnamed", what)
-        for name in sorted(entries - names)
-        if not name.startswith(".")
-    )
+    others = [name for name in sorted(entries - names) if not name.startswith(".")]
+    report.findings += (_remark(name, "unnamed", what) for name in others)
     # Damaged parts are not read once more.
     if is_sound and (what := _shared_keys(dataset)):
         report.findings.append(_remark(PARTS_NAME, "keys", what))
@@ -198,6 +195,7 @@ def _shared_keys(dataset: Dataset) -> str:
     import pyarrow as pa
 
     from beam_pipeline.datasets.open_dataset import open_dataset
+    from transforms.core.arrays import decoded
     from transforms.core.placing.content import content_hashes
 
     column = dataset.manifest.settings.get("key_column")
@@ -211,9 +209,7 @@ def _shared_keys(dataset: Dataset) -> str:
         opened = open_dataset(part.directory, labels="names", times="int")
         for split in opened:
             for batch in opened[split].select([name]).batches(_KEYS_AT_ONCE):
-                keys = batch.column(name)
-                if pa.types.is_dictionary(keys.type):
-                    keys = keys.dictionary_decode()
+                keys = decoded(batch.column(name))
                 rows = pa.record_batch([keys.cast(pa.string())], [name])
                 yield keys, content_hashes(rows, [name])
 
@@ -279,10 +275,9 @@ def verify_bare_files(bare: BareFiles) -> Findings:
             finding = Finding(file.path, "unreadable", str(error))
             report.add(Findings([finding], 1))
     # A glob may be meant to name some shards only.
-    report.findings += (
-        Finding(name, "shards", what, is_damage=bare.is_folder)
-        for name, what in missing_shards(bare.paths)
-    )
+    for name, what in missing_shards(bare.paths):
+        finding = Finding(name, "shards", what, is_damage=bare.is_folder)
+        report.findings.append(finding)
     return report
 
 
