@@ -175,11 +175,8 @@ def object_counts(
             label = named.feature.name
             counted = {s: counts_of(some[label]) for s, some in columns.items()}
             names = sorted(set().union(*counted.values()))
-            return (
-                [_table_of_classes(named, names, counted, sampled=True)]
-                if names
-                else []
-            )
+            table = _table_of_classes(named, names, counted, sampled=True)
+            return [table] if names else []
     return []
 
 

@@ -395,14 +395,11 @@ def pictures(
         by_split[sample.split] = {
             n: [by_row[row] for row in rows.tolist()] for n, rows in of_class.items()
         }
-    return [
-        PictureClass(
-            names[n],
-            totals[n],
-            {split: by_class.get(n, []) for split, by_class in by_split.items()},
-        )
-        for n in shown
-    ]
+    out = []
+    for n in shown:
+        splits = {split: by_class.get(n, []) for split, by_class in by_split.items()}
+        out.append(PictureClass(names[n], totals[n], splits))
+    return out
 
 
 def _rows_of_classes(
@@ -437,12 +434,11 @@ def equal_images(
     there = values != 0
     splits = splits[there].astype(np.int16)
     shared = find_shared(values[there], splits, count=max(len(samples), 1))
-    groups = [
-        [
-            next(read(sample.split, [int(sample.positions[rows[0]])]))
-            for sample in samples
-            if len(rows := np.flatnonzero(sample.fingerprints == fingerprint))
-        ]
-        for fingerprint in shared.values[:_MOST_EQUAL]
-    ]
+    groups = []
+    for fingerprint in shared.values[:_MOST_EQUAL]:
+        group: list[Picture] = []
+        for sample in samples:
+            rows = np.flatnonzero(sample.fingerprints == fingerprint)[:1]
+            group += read(sample.split, sample.positions[rows].tolist())
+        groups.append(group)
     return groups, len(shared.values)

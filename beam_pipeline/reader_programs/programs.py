@@ -106,23 +106,16 @@ class Facts:
     @functools.cached_property
     def masks(self) -> list[str]:
         """The masks of the image that every record holds."""
-        return [
-            facts.feature.name
-            for facts in self.features
-            if facts.feature.mask
-            and facts.feature.derived_from == self.image
-            and not self.is_missing(facts)
-        ]
+        masks = [facts for facts in self.features if facts.feature.mask]
+        own = (facts for facts in masks if facts.feature.derived_from == self.image)
+        return [facts.feature.name for facts in own if not self.is_missing(facts)]
 
     @functools.cached_property
     def size(self) -> int:
         """Height and width to which programs resize the image: less for small ones."""
-        sides = [
-            int(facts.statistics.maximum or _SIZE)
-            for facts in self.features
-            if facts.feature.derived in ("height", "width")
-            and facts.feature.derived_from in ("", self.image)
-        ]
+        derived = (f for f in self.features if f.feature.derived in ("height", "width"))
+        own = [f for f in derived if f.feature.derived_from in ("", self.image)]
+        sides = [int(facts.statistics.maximum or _SIZE) for facts in own]
         return min(max(_LEAST_SIZE, *sides), _SIZE) if sides else _SIZE
 
     @functools.cached_property
@@ -145,13 +138,7 @@ class Facts:
     @functools.cached_property
     def batched(self) -> Sequence[FeatureFacts]:
         """The features that make batches: of one shape, and the image."""
-        return [
-            facts
-            for facts in self.features
-            if facts.feature.name == self.image
-            or self._is_plain_tensor(facts)
-            or (facts.feature.kind not in _BYTES and not self._has_no_shape(facts))
-        ]
+        return [*filter(self._is_batched, self.features)]
 
     @property
     def arrays(self) -> Sequence[FeatureFacts]:
@@ -165,20 +152,16 @@ class Facts:
         """Whether some records lack a feature."""
         return facts.statistics.present < self.manifest.records
 
-    def _is_plain_tensor(self, facts: FeatureFacts) -> bool:
-        """Whether it is a tensor of numbers, of one shape, in every record."""
-        feature = facts.feature
-        return (
-            feature.kind is Kind.TENSOR
-            and feature.dtype != "string"
-            and None not in feature.shape
-            and not self.is_missing(facts)
-        )
-
-    def _has_no_shape(self, facts: FeatureFacts) -> bool:
-        """Whether its values differ in shape, or one cannot fill in for a list."""
-        is_list = facts.feature.is_list
-        return varies(facts.feature) or (is_list and self.is_missing(facts))
+    def _is_batched(self, facts: FeatureFacts) -> bool:
+        """Whether it is the image, or has one shape in every record of a batch."""
+        feature, is_missing = facts.feature, self.is_missing(facts)
+        if feature.kind is Kind.TENSOR:
+            is_plain = feature.dtype != "string" and None not in feature.shape
+            return is_plain and not is_missing
+        if feature.kind in _BYTES:
+            return feature.name == self.image
+        # One value cannot fill in for a list.
+        return not varies(feature) and not (feature.is_list and is_missing)
 
     def is_listed(self, facts: FeatureFacts) -> bool:
         """Whether the class names of a label are few enough to be printed."""
@@ -248,16 +231,9 @@ def rendered(reader: str, facts: Facts, names: Mapping[str, Any]) -> str:
       facts: of the dataset.
       names: what else the template uses.
     """
-    return (
-        _templates()
-        .get_template(f"{reader}.jinja")
-        .render(
-            facts=facts,
-            image=facts.image,
-            split=literal(facts.split.name),
-            **{"target": facts.label, **names},
-        )
-    )
+    template = _templates().get_template(f"{reader}.jinja")
+    given = {"target": facts.label, "split": literal(facts.split.name), **names}
+    return template.render(facts=facts, image=facts.image, **given)
 
 
 @functools.cache

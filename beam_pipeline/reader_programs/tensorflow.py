@@ -15,6 +15,7 @@ read as it is stored; a comment says how to decode it, and `prepare` decodes the
 Where it has no class, `draw` writes a picture of its boxes, masks and key points.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -66,9 +67,7 @@ def tensorflow(facts: Facts) -> dict[str, Any]:
     is_drawn = facts.image and facts.classified is None
     return {
         "sizes": [*constants, *facts.class_lists()],
-        "description": [
-            line for column in facts.features for line in _entry(column, facts)
-        ],
+        "description": [*itertools.chain(*(_entry(f, facts) for f in facts.features))],
         "suffix": COMPRESSION_SUFFIXES[manifest.compression],
         "compression": _COMPRESSION_TYPES[manifest.compression],
         "decoding": _DECODING,
