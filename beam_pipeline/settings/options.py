@@ -74,7 +74,7 @@ class Setting(NamedTuple):
         between a run and its resume. A path does not where what its file says counts
         among the inputs, the schema or the classes.
       name: its name in `Settings`; this and what follows comes from there.
-      type: the type of what a spec holds.
+      types: of what a spec holds: those that a union joins, or the one.
 
     Example:
       >>> from beam_pipeline.settings.options import SETTINGS
@@ -91,7 +91,7 @@ class Setting(NamedTuple):
     sources: str = ""
     decides_bytes: bool = True
     name: str = ""
-    type: Any = None
+    types: tuple[Any, ...] = ()
 
     @property
     def flags(self) -> str:
@@ -134,25 +134,11 @@ class Setting(NamedTuple):
         """The words or numbers that it may be, as far as they are known."""
         return tuple(choice for one in self.types for choice in _choices_of_type(one))
 
-    @property
-    def types(self) -> tuple[Any, ...]:
-        """The types that a union joins, or the one type."""
-        return _union_members(self.type)
-
 
 def _union_members(annotation: Any) -> tuple[Any, ...]:
     """Returns the types that a union joins; for any other type that type alone."""
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     return typing.get_args(annotation) if is_union else (annotation,)
-
-
-def metavar_of(annotation: Any) -> str:
-    """Returns what the help shows for a value; empty where no mark says it."""
-    for member in _union_members(annotation):
-        for mark in getattr(member, "__metadata__", ()):
-            if isinstance(mark, str):
-                return mark
-    return ""
 
 
 def _given(annotation: Any) -> list[Mark]:
@@ -433,8 +419,11 @@ def _declared_settings() -> Iterator[Setting]:
     """Yields the entries of `Settings`, each with its name, type and metavar."""
     for name, annotation in Settings.__annotations__.items():
         setting: Setting = vars(Settings)[name]
-        metavar = setting.metavar or metavar_of(annotation)
-        yield setting._replace(name=name, type=annotation, metavar=metavar)
+        types = _union_members(annotation)
+        marks = (mark for one in types for mark in getattr(one, "__metadata__", ()))
+        texts = (mark for mark in marks if isinstance(mark, str))
+        metavar = setting.metavar or next(texts, "")
+        yield setting._replace(name=name, types=types, metavar=metavar)
 
 
 SETTINGS: Mapping[str, Setting] = {each.name: each for each in _declared_settings()}
