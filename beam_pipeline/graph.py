@@ -69,11 +69,8 @@ def _leak_rule(plan: Plan) -> LeakRule | None:
     files = plan.planned.schema.loaded and len(splits.rule.names) > 1
     if not files and not splits.with_fingerprints:
         return None
-    return LeakRule(
-        identity=splits.identity,
-        keyed=splits.keyed,
-        make_lock=bool(splits.lock_path),
-    )
+    makes_lock = bool(splits.lock_path)
+    return LeakRule(splits.identity, keyed=splits.keyed, make_lock=makes_lock)
 
 
 def _shares(plan: Plan) -> dict[str, Fraction]:
@@ -98,11 +95,8 @@ def drift_rule(like: Like | None, spec: Spec, schema: Schema) -> DriftRule | Non
     says_classes = spec.vocabulary is not None or any(
         said.vocabulary for said in spec.features.values()
     )
-    return DriftRule(
-        new_columns=tuple(new_features(like, schema)),
-        classes=like.model.classes,
-        strict=not says_classes,
-    )
+    new = tuple(new_features(like, schema))
+    return DriftRule(new, like.model.classes, strict=not says_classes)
 
 
 def run_facts(spec: Spec, notes: Sequence[str]) -> dict[str, Any]:
@@ -136,15 +130,14 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     source: Source = planned.make(store.listing)
     leaks = _leak_rule(plan)
     locks = {"split_lock": plan.splits.lock_digest}
+    policy = dataclasses.replace(spec.image_policy, mask_classes=planned.mask_classes)
     layout = ShardLayout(
         name=str(spec.name),
         schema=planned.schema,
         sharding=plan.sharding,
         compression=spec.compression,
         root=plan.inputs.root,
-        image_policy=dataclasses.replace(
-            spec.image_policy, mask_classes=planned.mask_classes
-        ),
+        image_policy=policy,
         many_origins=source.many_origins,
         origins_name_rows=source.reader.origins_name_rows,
         fingerprints=leaks is not None,

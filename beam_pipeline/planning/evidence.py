@@ -209,12 +209,9 @@ def _image_notes(
 
 def _box_notes(schema: Schema) -> list[str]:
     """Returns a note where the evidence is that rows of a table are boxes."""
-    names = {
-        feature.source_column
-        for feature in schema.stored
-        if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.TEXT)
-        and not (feature.derived or feature.shape)
-    }
+    single = [f for f in schema.stored if not (f.derived or f.shape)]
+    kinds = (Kind.INT64, Kind.FLOAT, Kind.TEXT)
+    names = {feature.source_column for feature in single if feature.kind in kinds}
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in names}
     is_of_images = bool(schema.of_kind(Kind.IMAGE)) or not _IMAGE_IDS.isdisjoint(plain)
     for sides in _BOX_COLUMNS:

@@ -167,14 +167,13 @@ def _check_images(features: Sequence[Feature]) -> None:
 def _check_feature(feature: Feature) -> None:
     """Raises SpecError for settings that the feature's kind does not have."""
     name, kind = feature.name, feature.kind
+    is_exact = feature.inexact_integers is InexactIntegers.REJECT
     said = {
         "a vocabulary is for labels": feature.vocabulary is not None,
         "unknown is for labels": feature.unknown is not Unknown.REJECT,
         "a unit is for timestamps": bool(feature.unit),
         "dtype and encoding are for tensors": bool(feature.dtype or feature.encoding),
-        "inexact_integers is for floats": (
-            feature.inexact_integers is InexactIntegers.REJECT
-        ),
+        "inexact_integers is for floats": is_exact,
         "mask is for images": feature.mask,
     }
     faults = {
@@ -283,17 +282,13 @@ def contract_settings(feature: Feature) -> dict[str, Any]:
     """Returns the settings that a feature's contract is checked by; None for others."""
     limits: dict[str, Any] = {"min": feature.at_least, "max": feature.at_most}
     if feature.kind is Kind.TIMESTAMP:
-        limits = {
-            name: None if value is None else _limit_as_text(int(value), feature.unit)
-            for name, value in limits.items()
-        }
+        unit = pa.timestamp(feature.unit)
+        for name, value in limits.items():
+            if value is not None:
+                instant = pa.scalar(int(value), pa.int64()).cast(unit)
+                limits[name] = str(instant.cast(pa.string()))
     allowed = None if feature.allowed is None else [*feature.allowed]
     return {**limits, "allowed": allowed, "pattern": feature.matches or None}
-
-
-def _limit_as_text(value: int, unit: str) -> str:
-    """Returns a limit of a timestamp's contract, counted in `unit`, as text."""
-    return str(pa.scalar(value, pa.int64()).cast(pa.timestamp(unit)).cast(pa.string()))
 
 
 def check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:

@@ -113,10 +113,7 @@ def with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]:
 
 def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
     """Returns a label with the vocabulary and `unknown` that the job's settings say."""
-    said = any(
-        given.vocabulary is not None and name == label.name
-        for name, given in spec.features.items()
-    )
+    said = spec.features.get(label.name, FeatureSpec()).vocabulary is not None
     if spec.vocabulary is not None and not said:
         names = class_names(spec.vocabulary)
         if not names:
@@ -253,10 +250,8 @@ def _declared(
     made = Feature(name, kind)
     if base is not None:
         made = _like(base, name, kind, plain=said.path is not None)
-    changed = {
-        "is_label": base is not None and base.is_label and heir,
-        **given_fields(said),
-    }
+    is_label = base is not None and base.is_label and heir
+    changed = {"is_label": is_label, **given_fields(said)}
     if said.kind is not None:
         # Whoever says float knows that it rounds.
         changed.setdefault("inexact_integers", InexactIntegers.ROUND)

@@ -30,6 +30,8 @@ from transforms.storage.files import sizes_of
 from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+# Column -> what the job says of the features that it is the column of.
+_Said = Mapping[str, Sequence[FeatureSpec]]
 
 # A manifest of tfrecorder: whatever the URIs end in, they are those of images.
 _TFRECORDER = frozenset(["split", "image_uri", "label"])
@@ -148,23 +150,14 @@ def with_images(
     for name, declared in spec.features.items():
         if declared.path is None:
             said.setdefault(declared.column or name, []).append(declared)
-    chosen = {
-        feature.source_column
-        for feature in features
-        if _is_image(
-            *(feature, columns, said.get(feature.source_column, ())), image_files
-        )
-    }
+    images = [f for f in features if _is_image(f, columns, said, image_files)]
+    chosen = {feature.source_column for feature in images}
     if spec.image_columns is not None:
         chosen = {*spec.image_columns}
-    features = [
-        _as_said(f, said.get(f.source_column, ())) if f.source_column in chosen else f
-        for f in features
-    ]
+    features = [_as_said(f, said) if f.source_column in chosen else f for f in features]
     taken = {f.name for f in features if f.source_column not in chosen}
-    prefixes = _image_prefixes(
-        [f for f in features if f.source_column in chosen], taken
-    )
+    images = [f for f in features if f.source_column in chosen]
+    prefixes = _image_prefixes(images, taken)
     out: list[Feature] = []
     for feature in features:
         if feature.source_column not in chosen:
@@ -192,9 +185,9 @@ def _image_prefixes(
     return {n: base if prefixes.count(base) == 1 else n for n, base in bases.items()}
 
 
-def _as_said(feature: Feature, said: Sequence[FeatureSpec]) -> Feature:
+def _as_said(feature: Feature, said: _Said) -> Feature:
     """Returns a column of images with the shape and separator that the job says."""
-    for given in said:
+    for given in said.get(feature.source_column, ()):
         if given.kind in (None, "image") and (given.shape or given.separator):
             shape = tuple(given.shape or (None,))
             separator = given.separator or ""
@@ -203,17 +196,14 @@ def _as_said(feature: Feature, said: Sequence[FeatureSpec]) -> Feature:
 
 
 def _is_image(
-    feature: Feature,
-    columns: Columns,
-    said: Sequence[FeatureSpec],
-    image_files: Collection[str],
+    feature: Feature, columns: Columns, said: _Said, image_files: Collection[str]
 ) -> bool:
     """Whether a column holds images: as is said, or by its values and its name."""
-    if kinds := [given.kind for given in said if given.kind is not None]:
+    name = feature.source_column
+    if kinds := [given.kind for given in said.get(name, ()) if given.kind is not None]:
         return Kind.IMAGE in kinds
     if feature.kind is not Kind.TEXT:
         return feature.kind is Kind.IMAGE
-    name = feature.source_column
     if name in image_files:
         return True
     column = items_of(columns.get(name))
@@ -251,10 +241,7 @@ def items_of(column: pa.Array | pa.ChunkedArray | None) -> Any:
 
 
 def _features_of_image(
-    feature: Feature,
-    columns: Columns,
-    prefix: str,
-    spec: Spec,
+    feature: Feature, columns: Columns, prefix: str, spec: Spec
 ) -> list[Feature]:
     """Returns the features of a column of images: image, file name and dimensions."""
     column = feature.source_column
@@ -416,12 +403,11 @@ def renamed_images(
     features: Sequence[Feature], places: Mapping[str, Sequence[str]]
 ) -> list[Feature]:
     """Returns the features; what is read off an image knows its image's new name."""
-    return [
-        dataclasses.replace(f, derived_from=places[f.derived_from][0])
-        if f.derived_from in places
-        else f
-        for f in features
-    ]
+    out = []
+    for feature in features:
+        name = places.get(feature.derived_from, [feature.derived_from])[0]
+        out.append(dataclasses.replace(feature, derived_from=name))
+    return out
 
 
 def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:

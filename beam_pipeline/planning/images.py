@@ -117,6 +117,9 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if labels is not None and MASK in schema.names:
         notes = (*notes, *mask_notes(spec, inputs.root, labels, of_masks))
     command = ["beam-tfrecord", "convert", spec.source, *filter(None, [spec.output])]
+    around = None
+    if spec.format == "auto" and inputs.masks is None and not of_files:
+        around = Surroundings(inputs.texts, shlex.join(command))
     try:
         listing = images.list_images(
             entries,
@@ -126,11 +129,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             allow_empty=spec.min_records == 0,
             labels=labels,
             unlabelled=unlabelled,
-            around=(
-                Surroundings(inputs.texts, shlex.join(command))
-                if spec.format == "auto" and inputs.masks is None and not of_files
-                else None
-            ),
+            around=around,
             splits_in_paths=are_pairs,
             listed_splits=inputs.listed_splits,
         )
@@ -146,20 +145,16 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
-    in_source = {
-        feature.name: listing.labels
-        for feature in schema.of_kind(Kind.LABEL)
-        if labels is None or labels.with_folders
-    }
+    in_source = {}
+    if labels is None or labels.with_folders:
+        in_source = {f.name: listing.labels for f in schema.of_kind(Kind.LABEL)}
     schema = settle_schema(like, schema, {}, spec, classes=in_source)
     # Those that records will have, not only those of the folders.
-    classes = {
-        name: tuple(
-            vocabulary.settled(pa.array(in_source[name], pa.string())).to_pylist()
-        )
-        for name, vocabulary in vocabularies_of(schema).items()
-        if name in in_source
-    }
+    classes = dict(in_source)
+    for name, vocabulary in vocabularies_of(schema).items():
+        if name in in_source:
+            settled = vocabulary.settled(pa.array(in_source[name], pa.string()))
+            classes[name] = tuple(settled.to_pylist())
     count = len(listing.rows)
     if listing.splits and spec.splits:
         raise SpecError(
@@ -175,6 +170,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             name: (round(count * share), round(listing.bytes * share))
             for name, share in portions_of(rule).items()
         }
+    sizes = {name: size for name, (_, size) in listing.splits.items()}
     source = labels.table if labels is not None else ""
     beside = f", labelled by {source}" if source else ""
     if are_pairs and inputs.masks is not None:
@@ -208,11 +204,8 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         record_bytes={
             name: size + n * _IMAGE_OVERHEAD_BYTES for name, (n, size) in shares.items()
         },
-        input_bytes=(
-            {name: size for name, (_, size) in listing.splits.items()}
-            or dict.fromkeys(shares, listing.bytes)
-        ),
-        classes=in_source | classes,
+        input_bytes=sizes or dict.fromkeys(shares, listing.bytes),
+        classes=classes,
         skipped=listing.skipped,
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,

@@ -160,11 +160,8 @@ class PlannedInputs:
         listed = next(iter(self.listing.batches()), None)
         file = "" if listed is None else listed["path"][0].as_py()
         pairs = [(root, file), (images_root or root, self.named_image)]
-        return tuple(
-            Witness.of(path, file)
-            for path, file in pairs
-            if not is_remote(path) and os.path.exists(path)
-        )
+        here = (p for p in pairs if not is_remote(p[0]) and os.path.exists(p[0]))
+        return tuple(itertools.starmap(Witness.of, here))
 
 
 def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
@@ -251,7 +248,6 @@ def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:
         f"--{flag} {pattern!r:.80} matches no file: a pattern is for the whole path or "
         f"for the file name, and 'NAME/' for all files in folders of that name"
         for flag, patterns in given.items()
-        if patterns
         for pattern in unmatched(entries, patterns)
     )
 

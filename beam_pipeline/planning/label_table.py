@@ -136,17 +136,12 @@ def read_labels(spec: Spec) -> LabelTable:
             numbers.append(raw.numbers)
             refused += raw.refused
     kind = None if parts else pa.string()
-    columns = {
-        column: pa.chunked_array([table[column] for table in parts], kind)
-        for column in sample.columns
-    }
-    return LabelTable(
-        os.path.basename(path),
-        {name: column.combine_chunks() for name, column in columns.items()},
-        np.concatenate(numbers),
-        refused,
-        sample.notes,
-    )
+    columns = {}
+    for column in sample.columns:
+        cells = pa.chunked_array([table[column] for table in parts], kind)
+        columns[column] = cells.combine_chunks()
+    rows = np.concatenate(numbers)
+    return LabelTable(os.path.basename(path), columns, rows, refused, sample.notes)
 
 
 def _sampled_table(spec: Spec, path: str) -> tuple[InputFiles, Planned]:
@@ -237,11 +232,8 @@ def join_table(
 
     roundings = roundings_of(taken, rows, schema, kept, place)
     read = ReadFacts(table.name, 0, len(entries), roundings=roundings)
-    evidence = {
-        f.name: facts
-        for f, facts in zip(inference.features, inference.evidence, strict=True)
-        if f.name in schema.names
-    }
+    pairs = zip(inference.features, inference.evidence, strict=True)
+    evidence = {f.name: facts for f, facts in pairs if f.name in schema.names}
     labels = Labels(
         table=table.name,
         columns={name: rows[name] for name in rows.schema.names},
@@ -289,12 +281,9 @@ def _small_tables_in(folder: str) -> list[str]:
     with contextlib.suppress(OSError, BeamTFRecordError):
         names = sorted(storage(folder).names_in())
         paths = [os.path.join(folder, name) for name in names]
-    tables = [
-        path
-        for path in paths
-        # What a failed run leaves beside its target names images, too.
-        if format_of(path) in TABLE_FORMATS and not path.endswith(REJECTS_SUFFIX)
-    ]
+    # What a failed run leaves beside its target names images, too.
+    others = [path for path in paths if not path.endswith(REJECTS_SUFFIX)]
+    tables = [path for path in others if format_of(path) in TABLE_FORMATS]
     sizes = sizes_of(path for path in tables if storage(path).is_file())
     smallest = sorted(sizes, key=lambda path: sizes[path])[:_MOST_TABLES]
     before = itertools.accumulate((sizes[path] for path in smallest), initial=0)

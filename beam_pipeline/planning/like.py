@@ -330,7 +330,5 @@ def new_features(like: Like | None, schema: Schema) -> list[str]:
 
 def drift_notes(like: Like | None, schema: Schema) -> list[str]:
     """Returns what a person should know of new features."""
-    return [
-        f"feature {name!r} is new: earlier records lack it"
-        for name in new_features(like, schema)
-    ]
+    new = new_features(like, schema)
+    return [f"feature {name!r} is new: earlier records lack it" for name in new]

@@ -339,12 +339,9 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     check_name(str(spec.name), planned.rule.names)
     # A small table may name many images.
     loaded = sum(planned.record_bytes.values()) if planned.schema.loaded else 0
-    changed = {
-        "request": with_named_images(prepared.request, spec, inputs, planned),
-        "notes": notes,
-    }
+    request = with_named_images(prepared.request, spec, inputs, planned)
     return Plan(
-        **vars(prepared) | changed,
+        **vars(prepared) | {"request": request, "notes": notes},
         directory=absolute(spec.output),
         planned=planned,
         sharding=Sharding(

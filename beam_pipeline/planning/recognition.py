@@ -188,12 +188,12 @@ def format_of_yaml(spec: Spec) -> str:
 def without_other_yamls(entries: FileList, path: str) -> FileList:
     """Returns the files of a folder without the YAMLs other than the one at a path."""
     kept = os.fsencode(os.path.basename(path))
-    return entries.filter(
-        lambda batch: (
-            ~numpy_mask(pc.match_substring_regex(batch["path"], _YAML.pattern))
-            | numpy_mask(pc.equal(batch["path"], kept))
-        )
-    )
+
+    def stays(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        is_yaml = numpy_mask(pc.match_substring_regex(batch["path"], _YAML.pattern))
+        return ~is_yaml | numpy_mask(pc.equal(batch["path"], kept))
+
+    return entries.filter(stays)
 
 
 def head_in(root: str) -> Callable[[str], bytes]:
@@ -419,12 +419,10 @@ def format_of_named(spec: Spec, entries: Sequence[FileEntry], root: str) -> str:
 
 def neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
     """Returns the files by which the format of those beside them is recognised."""
-    folders = sorted({os.path.dirname(entry.path) for entry in entries})
-    return [
-        entry
-        for folder in folders
-        for entry in storage(os.path.join(root, folder)).entries_in(root)
-    ]
+    out = []
+    for folder in sorted({os.path.dirname(entry.path) for entry in entries}):
+        out += storage(os.path.join(root, folder)).entries_in(root)
+    return out
 
 
 def make_format(spec: Spec, format_name: str) -> TableFormat:

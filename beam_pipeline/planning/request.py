@@ -28,10 +28,7 @@ from beam_pipeline.version import __version__
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.files import ShardName, folder_of_parts
 from transforms.core.manifest import Manifest
-from transforms.core.schema import (
-    Kind,
-    Schema,
-)
+from transforms.core.schema import Kind, Schema
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.storage.file_list import FileList, lines_of

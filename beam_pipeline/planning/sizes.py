@@ -31,9 +31,6 @@ from transforms.storage.paths import is_remote, work_folder
 # Less room than this share of the estimate cannot be enough, however wrong it is;
 # records compress to no less than about the second.
 _SURE, _SURE_COMPRESSED = 0.5, 0.05
-# Less room than this share of the estimate cannot be enough, however wrong it is;
-# records compress to no less than about the second.
-_SURE, _SURE_COMPRESSED = 0.5, 0.05
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
@@ -128,11 +125,9 @@ def number_of_rows(sample: TableSample, inputs: Inputs) -> float:
     if sample.total_rows is not None:
         return sample.total_rows
     seen = sample.rows + sample.unread
-    return (
-        inputs.entries.bytes * seen / sample.sampled_bytes
-        if sample.sampled_bytes
-        else seen
-    )
+    if not sample.sampled_bytes:
+        return seen
+    return inputs.entries.bytes * seen / sample.sampled_bytes
 
 
 def bytes_of_rows(sample: TableSample, inputs: Inputs) -> int:
@@ -159,11 +154,8 @@ def mean_record_bytes(
     """Returns the mean size of a framed record, from some rows of the sample."""
     count = min(sample.rows, _SIZED_ROWS)
     sized = Schema(tuple(_sized(f) for f in schema.features if not f.derived))
-    others = {
-        feature.source_column
-        for feature in sized.features
-        if not _is_fixed(feature, evidence.get(feature.name))
-    }
+    differing = (f for f in sized.features if not _is_fixed(f, evidence.get(f.name)))
+    others = {feature.source_column for feature in differing}
     fixed = {feature.source_column for feature in sized.features} - others
     if not others:
         count, at_once = min(count, 1), 1
@@ -172,19 +164,15 @@ def mean_record_bytes(
         most = max(_SIZED_BYTES, _SIZED_COLUMN_BYTES * len(sample.columns))
         at_once = max(most * sample.rows // max(sample_bytes, 1), 1)
     paths = [f.name for f in schema.of_kind(Kind.IMAGE) if not f.inline]
-    alike = [
-        f.name for f in sized.features if f.source_column in fixed and not f.internal
-    ]
+    alike = [f.name for f in sized.stored if f.source_column in fixed]
     sized = Schema(tuple(f for f in sized.features if f.source_column not in fixed))
     rows = encoded_bytes = 0
     images = dict.fromkeys(paths, 0)
+    looked_at = {n: c for n, c in sample.columns.items() if n not in fixed}
     for start in range(0, count, at_once):
-        columns = {
-            name: one_array(column.slice(start, min(at_once, count - start)))
-            for name, column in sample.columns.items()
-            if name not in fixed
-        }
-        fitting, fit_count = _fitting(columns, sized, min(at_once, count - start))
+        length = min(at_once, count - start)
+        columns = {n: one_array(c.slice(start, length)) for n, c in looked_at.items()}
+        fitting, fit_count = _fitting(columns, sized, length)
         if fit_count:
             rows += fit_count
             encoded_bytes += _encoded_bytes(fitting, fit_count, sized, alike)
@@ -209,11 +197,8 @@ def kept_share(sample: TableSample, schema: Schema, condition: str | None) -> fl
     chosen = row_filter(condition, schema).condition
     used = [f for f in schema.features if f.name in chosen.columns]
     count = min(sample.rows, _SIZED_ROWS)
-    columns = {
-        feature.source_column: one_array(column.slice(0, count))
-        for feature in used
-        if (column := sample.columns.get(feature.source_column)) is not None
-    }
+    names = {feature.source_column for feature in used} & sample.columns.keys()
+    columns = {name: one_array(sample.columns[name].slice(0, count)) for name in names}
     rows, fit_count = _fitting(columns, Schema(tuple(used)), count)
     return float(chosen.certain(rows).mean()) if fit_count else 1.0
 
@@ -269,8 +254,6 @@ def _sized(feature: Feature) -> Feature:
     missing = feature.missing
     if missing is Missing.REJECT:
         missing = Missing.OMIT
-    if kind is feature.kind and missing is feature.missing and not feature.vocabulary:
-        return feature
     return dataclasses.replace(feature, kind=kind, missing=missing, vocabulary=None)
 
 

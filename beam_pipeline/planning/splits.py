@@ -194,13 +194,12 @@ def with_splits(planned: PlannedInputs, splits: SplitPlan) -> PlannedInputs:
             for name in splits.rule.names
         }
 
+    most = max(planned.input_bytes.values(), default=1)
     return dataclasses.replace(
         planned,
         records=divided(planned.records),
         record_bytes=divided(planned.record_bytes),
-        input_bytes=dict.fromkeys(
-            splits.rule.names, max(planned.input_bytes.values(), default=1)
-        ),
+        input_bytes=dict.fromkeys(splits.rule.names, most),
     )
 
 
@@ -219,8 +218,13 @@ def _class_feature(column: str, schema: Schema) -> str:
 
 def lock_digest(spec: Spec) -> str:
     """Returns the SHA-256 of the split lock; empty where there is none yet."""
+    return sha256_of(str(spec.split_lock))
+
+
+def sha256_of(path: str) -> str:
+    """Returns the SHA-256 of a lock or a table of ids; empty where there is none."""
     try:
-        return hashlib.sha256(storage(str(spec.split_lock)).read_bytes()).hexdigest()
+        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
     except OSError:
         return ""
 

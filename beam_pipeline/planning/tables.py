@@ -105,6 +105,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     not_selected = {str(Skipped.NOT_SELECTED): left_out} if left_out else {}
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
+    planned = dataclasses.replace(planned, sample=sample)
     if nul := next((name for name in columns if "\0" in name), ""):
         # Arrow would cut it there, and then not find it again.
         raise InputError(
@@ -115,14 +116,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     words_column, words = split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words_column
     check_named({name: getattr(spec, name) for name in _COLUMN_SETTINGS}, columns)
-    schema, evidence, shares = _schema(
-        spec,
-        dataclasses.replace(planned, sample=sample),
-        listed,
-        splits_by,
-        folders,
-        like,
-    )
+    schema, evidence, shares = _schema(spec, planned, listed, splits_by, folders, like)
     check_images_named(spec, schema)
     classes = mask_classes(spec, schema)
     _check_fits(spec, schema, reader)
@@ -187,6 +181,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     # Parts of a dataset are in folders like part=2026-11-03, too.
     if inputs.format != "tfrecord":
         file_facts += folder_notes(listed, {*columns, *schema.names})
+    of_columns = column_notes(schema, evidence, spec, shares)
     width = count_text(len(columns), "column")
     return PlannedInputs(
         make=lambda path: dataclasses.replace(source, listing=path),
@@ -209,11 +204,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         mask_classes=classes,
         images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {width}{said_by_files(by_file)}{planned.seen}",
-        notes=(
-            *sample.notes,
-            *column_notes(schema, evidence, spec, shares),
-            *file_facts,
-        ),
+        notes=(*sample.notes, *of_columns, *file_facts),
         content=source.content,
         named_image=named[0] if named else "",
     )
@@ -261,17 +252,11 @@ def _schema(
     # What cannot be inferred can be left out, or be a tensor.
     settled |= {*spec.drop} - {spec.label_column}
     tensors = {f.column or n for n, f in spec.features.items() if f.kind == "tensor"}
-    settled |= {
-        name
-        for name, column in sample.columns.items()
-        if name in tensors and type_nesting(column.type) > 2
-    }
-    columns = {
-        name: column
-        for name, column in sample.columns.items()
-        if name != splits_by and name not in settled
-    }
-    label = None if reader.label_column else spec.label_column
+    types = {name: column.type for name, column in sample.columns.items()}
+    settled |= {n for n in tensors & types.keys() if type_nesting(types[n]) > 2}
+    left_out = {*settled, splits_by}
+    columns = {n: c for n, c in sample.columns.items() if n not in left_out}
+    label = spec.label_column
     if label in settled:
         declared = tuple(
             dataclasses.replace(f, is_label=f.source_column == label) for f in declared
@@ -303,18 +288,15 @@ def _schema(
         schema = settle_schema(like, schema, pointed, spec)
     pointed = with_points(sample.columns, schema.features, reader.decimal)
     sample = dataclasses.replace(sample, columns=pointed)
-    inferred = {
-        f.source_column: (f, e)
-        for f, e in zip(inference.features, inference.evidence, strict=True)
-    }
+    pairs = zip(inference.features, inference.evidence, strict=True)
+    inferred = {feature.source_column: (feature, facts) for feature, facts in pairs}
     origins = listed.origins.combine_chunks()
     paths = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
+    given = (f for f in schema.stored if not f.derived and f.constant is None)
     evidence = {
         feature.name: feature_evidence(feature, inferred, sample, origins, paths)
-        for feature in schema.stored
-        if not feature.derived
-        and feature.constant is None
-        and (feature.source_column in sample.columns or feature.pattern)
+        for feature in given
+        if feature.source_column in sample.columns or feature.pattern
     }
     return schema, evidence, shares
 
