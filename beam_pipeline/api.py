@@ -32,29 +32,22 @@ _ORIGIN = "data.arrow"
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 def _with_settings(function: _Function) -> _Function:
     """Lists every setting in a signature and a docstring, for `help` and notebooks."""
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
-    named = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=SETTINGS[name].default,
-            annotation=Keywords.__annotations__[name],
-        )
-        for name in SETTINGS
-        if name in Keywords.__annotations__
-    ]
+    named, lines = [], [f"{function.__doc__}\n    Settings:"]
+    for name, setting in SETTINGS.items():
+        if annotation := Keywords.__annotations__.get(name):
+            facts = {"default": setting.default, "annotation": annotation}
+            named.append(inspect.Parameter(name, _KEYWORD_ONLY, **facts))
+            lines.append(f"      {name}: {setting.python_help}")
     signature = signature.replace(parameters=[*own, *named])
     vars(function)["__signature__"] = signature
-    lines = [
-        f"      {parameter.name}: {SETTINGS[parameter.name].python_help}"
-        for parameter in named
-    ]
-    function.__doc__ = "\n".join([f"{function.__doc__}\n    Settings:", *lines, ""])
+    function.__doc__ = "\n".join([*lines, ""])
     return function
 
 
@@ -101,22 +94,15 @@ def convert(
         if path is None:
             folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             path = os.path.join(stack.enter_context(folder), _ORIGIN)
-            images = {
-                said.column or name
-                for name, said in spec.features.items()
-                if said.kind == "image"
-            }
-            store_rows(source, path, images=images | {*(spec.image_columns or ())})
+            images = {*(spec.image_columns or ())}
+            for name, said in spec.features.items():
+                images |= {said.column or name} if said.kind == "image" else set()
+            store_rows(source, path, images=images)
             # Relative paths of images start at the caller's folder, not the copy's.
             images_root = spec.images_root or os.getcwd()
-            stored = {
-                "source": path,
-                "images_root": images_root,
-                "name": spec.name
-                or output_name(
-                    folder_of_parts(spec.output) if spec.part else spec.output
-                ),
-            }
+            named = folder_of_parts(spec.output) if spec.part else spec.output
+            name = spec.name or output_name(named)
+            stored = {"source": path, "images_root": images_root, "name": name}
             if os.path.getsize(path) > SAMPLE_BYTES:
                 # All rows were at hand, so all of them decide, as for `WriteDataset`.
                 stored["infer"] = "full"

@@ -81,14 +81,8 @@ def write_rows(path: pathlib.Path) -> int:
             number = rng.randrange(len(_ANIMALS))
             missing = row % _MISSING_EVERY == _MISSING_EVERY - 1
             normal = rng.gauss(0.0, 1.0)
-            writer.writerow(
-                [
-                    rng.random() < 0.5,
-                    number,
-                    _ANIMALS[number],
-                    "" if missing else f"{normal:.6f}",
-                ]
-            )
+            measured = "" if missing else f"{normal:.6f}"
+            writer.writerow([rng.random() < 0.5, number, _ANIMALS[number], measured])
     return ROWS
 
 

@@ -139,10 +139,8 @@ def _merged_in(manifest: Manifest) -> list[str]:
 
 def _features(dataset: Dataset) -> list[Feature]:
     """Returns what decides how records are read; class names do not."""
-    return [
-        dataclasses.replace(row_feature(facts), vocabulary=None)
-        for facts in dataset.manifest.features
-    ]
+    features = map(row_feature, dataset.manifest.features)
+    return [dataclasses.replace(feature, vocabulary=None) for feature in features]
 
 
 def _classes(datasets: Sequence[Dataset]) -> _Classes:
@@ -304,12 +302,8 @@ def leak_notes(
         view = rows[split].select([name])
         for position in np.flatnonzero(np.isin(some, few)).tolist():
             file = "" if name == image else view[position].get(name)
-            place = (
-                Place(split, str(file), 0)
-                if file
-                else Place(split, rows.path, position)
-            )
-            places[int(some[position])].setdefault(split, place)
+            where = (str(file), 0) if file else (rows.path, position)
+            places[int(some[position])].setdefault(split, Place(split, *where))
     examples = tuple(tuple(found.values()) for found in places.values())
     leaks = Leaks(Subject.IMAGE, len(shared.values), shared.pairs(names), examples)
     return SplitFindings(leaks=(leaks,)).warnings()

@@ -15,10 +15,7 @@ from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.writer import TFRecordWriter
-from transforms.errors import (
-    DamageError,
-    SpecError,
-)
+from transforms.errors import DamageError, SpecError
 from transforms.storage.files import storage
 from transforms.work.store import Store
 

@@ -330,10 +330,8 @@ def make_subset(
             # Which records the notes were about is not known.
             image_notes=before.image_notes if records == before.records else {},
         )
-        run = {
-            "subset_of": dataset.directory,
-            "notes": _notes(chosen, before, manifest),
-        }
+        notes = _notes(chosen, before, manifest)
+        run = {"subset_of": dataset.directory, "notes": notes}
         return dataclasses.replace(manifest, run=run)
 
     decides = [before.digest, request.to_json()]

@@ -67,12 +67,9 @@ class Dataset:
     @property
     def optional(self) -> set[str]:
         """The features that some of its parts lack."""
-        names = {facts.feature.name for facts in self.manifest.features}
-        return {
-            name
-            for part in self.parts
-            for name in names - {facts.feature.name for facts in part.manifest.features}
-        }
+        every = (self, *self.parts)
+        names = [{f.feature.name for f in one.manifest.features} for one in every]
+        return names[0] - names[0].intersection(*names[1:])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -324,11 +321,9 @@ def _what_else(path: str) -> str:
     if storage(path).is_folder():
         with contextlib.suppress(SourceError):
             names = [e.path for e in storage(path).list_tree().first(_MOST_FILES)]
-    datasets = sorted(
-        os.path.join(path, os.path.dirname(name))
-        for name in names
-        if os.path.basename(name) == MANIFEST_NAME and os.path.dirname(name)
-    )
+    manifests = [name for name in names if os.path.basename(name) == MANIFEST_NAME]
+    folders = filter(None, map(os.path.dirname, manifests))
+    datasets = sorted(os.path.join(path, folder) for folder in folders)
     if datasets:
         shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
         return f"Datasets are below it: {shown}."

@@ -106,9 +106,7 @@ class DerivedCheck:
         if parts and all(file in sound for file in parts):
             self._part, self._catalogue = parts[0], _open_catalogue(dataset, parts)
 
-    def next_shard(
-        self,
-    ) -> tuple[Callable[[PayloadBatch], None], Callable[[], Faults]]:
+    def next_shard(self) -> tuple[Callable[[PayloadBatch], None], Callable[[], Faults]]:
         """Returns what takes the batches of the next shard, and then its faults."""
         shard = self._split.shards[self._number]
         path = self._dataset.path(shard.file)
@@ -130,15 +128,13 @@ class DerivedCheck:
         faults: Faults = []
 
         def see(batch: PayloadBatch) -> None:
-            nonlocal rows
             if indexes:
                 offsets.append(batch.offsets)
-            if rows is not None:
+            if rows is not None and not faults:
                 try:
                     rows(batch)
                 except DamageError as error:
                     faults.append((self._part, str(error)))
-                    rows = None
 
         def found() -> Faults:
             every = np.concatenate([*offsets, np.array([shard.bytes], np.int64)])

@@ -116,11 +116,8 @@ class OpenDataset:
     @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
         """The class names of each label, in the order of their ids."""
-        return {
-            feature.name: feature.vocabulary or ()
-            for feature in self._found.features
-            if feature.kind is Kind.LABEL
-        }
+        labels = (f for f in self._found.features if f.kind is Kind.LABEL)
+        return {label.name: label.vocabulary or () for label in labels}
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -207,11 +204,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 def label_of(features: Iterable[Feature]) -> Feature | None:
     """Returns the label to predict of an `OpenDataset`'s features, or the only one."""
-    labels = [
-        feature
-        for feature in features
-        if feature.kind is Kind.LABEL and not feature.shape
-    ]
+    labels = [f for f in features if f.kind is Kind.LABEL and not f.shape]
     candidates = [feature for feature in labels if feature.is_label] or labels
     return candidates[0] if len(candidates) == 1 else None
 
@@ -223,12 +216,8 @@ def names_files(feature: Feature) -> bool:
 
 def number_to_predict(dataset: OpenDataset) -> Feature | None:
     """Returns the integer of an `OpenDataset` that is the class of each row."""
-    numbers = (
-        feature
-        for feature in dataset.features.values()
-        if feature.is_label and feature.kind is Kind.INT64 and not feature.shape
-    )
-    return next(numbers, None)
+    labels = (f for f in dataset.features.values() if f.is_label and not f.shape)
+    return next((f for f in labels if f.kind is Kind.INT64), None)
 
 
 def condition_of(dataset: OpenDataset, label: str, where: str) -> str:

@@ -22,6 +22,7 @@ from transforms.core.manifest import (
     FeatureFacts,
     FileFacts,
     Manifest,
+    ShardFacts,
     SplitFacts,
 )
 from transforms.core.schema import Feature, Kind, Unknown
@@ -93,16 +94,13 @@ def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:
     """Returns what parts are together, with features and classes that they share."""
     manifests = [part.manifest for part in parts]
     first = manifests[0]
-    splits = _joined_splits(parts)
-    inputs = hashlib.sha256("".join(m.digest for m in manifests).encode()).hexdigest()
+    digests = {part_name(part.directory): part.manifest.digest for part in parts}
+    inputs = hashlib.sha256("".join(digests.values()).encode()).hexdigest()
     return Manifest(
         name=first.name,
         compression=first.compression,
-        features=tuple(
-            _facts(feature, manifests, tuple(shared.classes.get(feature.name, ())))
-            for feature in shared.features
-        ),
-        splits=splits,
+        features=tuple(_facts(f, manifests, shared) for f in shared.features),
+        splits=_joined_splits(parts),
         files=tuple(_below(part, f) for part in parts for f in part.manifest.files),
         account=_summed_accounts([manifest.account for manifest in manifests]),
         inputs={
@@ -110,12 +108,7 @@ def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:
             "bytes": sum(manifest.inputs.get("bytes", 0) for manifest in manifests),
             "sha256": inputs,
         },
-        settings={
-            **shared.settings,
-            "parts": {
-                part_name(part.directory): part.manifest.digest for part in parts
-            },
-        },
+        settings={**shared.settings, "parts": digests},
         image_notes=summed_counts(manifest.image_notes for manifest in manifests),
         derived=tuple(_below(part, f) for part in parts for f in part.manifest.derived),
     )
@@ -131,19 +124,16 @@ def _below(part: Part, facts: _File) -> _File:
 
 def _joined_splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
     """Returns splits of parts with equal names as one: shards in the order of parts."""
-    by_name: dict[str, list[tuple[Part, SplitFacts]]] = {}
+    splits: dict[str, list[SplitFacts]] = {}
+    shards: dict[str, list[ShardFacts]] = {}
     for part in parts:
         for split in part.manifest.splits:
-            by_name.setdefault(split.name, []).append((part, split))
+            splits.setdefault(split.name, []).append(split)
+            below = [_below(part, shard) for shard in split.shards]
+            shards.setdefault(split.name, []).extend(below)
     return tuple(
-        SplitFacts(
-            name,
-            tuple(
-                _below(part, shard) for part, split in pairs for shard in split.shards
-            ),
-            class_counts([split for _, split in pairs]),
-        )
-        for name, pairs in by_name.items()
+        SplitFacts(name, tuple(shards[name]), class_counts(same))
+        for name, same in splits.items()
     )
 
 
@@ -157,11 +147,12 @@ def class_counts(splits: Sequence[SplitFacts]) -> dict[str, dict[str, int]]:
 
 
 def _facts(
-    feature: Feature, manifests: Sequence[Manifest], classes: tuple[str, ...]
+    feature: Feature, manifests: Sequence[Manifest], shared: Model
 ) -> FeatureFacts:
     """Returns what is true of a feature in all parts; some may lack it."""
     statistics = joined_statistics(feature.name, manifests)
     records = sum(manifest.records for manifest in manifests)
+    classes = tuple(shared.classes.get(feature.name, ()))
     if feature.kind is Kind.LABEL:
         # Beyond them is the class of all other names, where there is one.
         stated = (f for m in manifests for f in m.features)

@@ -226,29 +226,20 @@ def _check_bare(path: str, folders: Mapping[str, Sequence[str]]) -> None:
 def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Readable | None:
     """Returns what is to be read by a manifest; None for files that it lacks."""
     manifest = dataset.manifest
-    shards = {
-        shard.file: (
-            split.name,
-            Shard(
-                dataset.path(shard.file),
-                manifest.compression,
-                shard.records,
-                shard.bytes,
-                shard.crc32c,
-            ),
-        )
-        for split in manifest.splits
-        for shard in split.shards
-    }
+    shards = {}
+    for split in manifest.splits:
+        for facts in split.shards:
+            stated = facts.records, facts.bytes, facts.crc32c
+            shard = Shard(dataset.path(facts.file), manifest.compression, *stated)
+            shards[facts.file] = split.name, shard
     if names is not None and not shards.keys() >= set(names):
         return None
-    features = [
-        dataclasses.replace(row_feature(facts), vocabulary=tuple(facts.classes))
-        if facts.feature.kind is Kind.LABEL
-        else row_feature(facts)
-        for facts in manifest.features
-        if not facts.feature.internal
-    ]
+    features = []
+    for of_rows in manifest.features:
+        feature = row_feature(of_rows)
+        if feature.kind is Kind.LABEL:
+            feature = dataclasses.replace(feature, vocabulary=tuple(of_rows.classes))
+        features += [] if of_rows.feature.internal else [feature]
     edition = Edition()
     if not dataset.parts:
         path = os.path.join(dataset.directory, MANIFEST_NAME)
@@ -297,23 +288,15 @@ def _tfds_contents(
     if names is not None and not dataset.shards.keys() >= set(names):
         return None
     check_all_there(directory, dataset)
-    shards = tuple(
-        (
-            dataset.split_of(name),
-            Shard(
-                os.path.join(directory, name),
-                records=dataset.shards[name][0],
-                bytes=dataset.shards[name][1],
-            ),
-        )
-        for name in (dataset.shards if names is None else names)
-    )
-    features = {
-        feature.name: feature for feature in (*dataset.features, *said.values())
-    }
+    shards = []
+    for name in dataset.shards if names is None else names:
+        records, size = dataset.shards[name]
+        shard = Shard(os.path.join(directory, name), records=records, bytes=size)
+        shards.append((dataset.split_of(name), shard))
+    features = {feature.name: feature for feature in dataset.features} | {**said}
     features |= _features_seen([shard for _, shard in shards], features)
     splits = dict.fromkeys(split for _, split in dataset.splits)
-    return Readable(shards, tuple(splits), tuple(features.values()), Edition())
+    return Readable(tuple(shards), tuple(splits), tuple(features.values()), Edition())
 
 
 def _features_seen(
@@ -356,10 +339,7 @@ def _bare_contents(
         seen = _features_seen([shard for _, shard in shards], {})
         if sees:
             return Readable(shards, (), tuple(seen.values()), Edition())
-        shown = {
-            entry.name: f"[{entry.kind}]" if entry.shape else str(entry.kind)
-            for entry in seen.values()
-        }
+        shown = {n: f"[{f.kind}]" if f.shape else str(f.kind) for n, f in seen.items()}
         raise SpecError(
             bounded(
                 f"features must be given for files without a dataset's metadata, as in "
