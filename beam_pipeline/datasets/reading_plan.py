@@ -33,7 +33,8 @@ from transforms.formats.tfrecord_files.dataset import (
     dataset_beside,
     row_feature,
 )
-from transforms.formats.tfrecord_files.records import learn, sampled
+from transforms.formats.tfrecord_files.reader import sampled
+from transforms.formats.tfrecord_files.stored_features import learn
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.storage.files import storage

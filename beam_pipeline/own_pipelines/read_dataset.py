@@ -17,7 +17,7 @@ import pyarrow as pa
 from beam_pipeline.datasets.reading_plan import Labels, ReadingPlan, Said, plan_reading
 from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from transforms.errors import SpecError, nearest, raising_in_python
-from transforms.formats.tfrecord_files.reader import read_shard
+from transforms.formats.tfrecord_files.typed_rows import read_shard
 from transforms.storage.paths import plain
 from transforms.tfrecord.read import check_begin
 

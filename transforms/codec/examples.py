@@ -62,8 +62,8 @@ from transforms.core.rows.python_kinds import (
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import SHOWN_CHARS, EncodingError, ExampleError, bounded
-from transforms.formats.tfrecord_files.stored_features import example, single_row
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.formats.tfrecord_files.stored_features import example
+from transforms.formats.tfrecord_files.typed_rows import TypedRows, single_row
 
 # Fewer rows take longer as columns than one by one.
 _FEW = 16

@@ -43,7 +43,7 @@ from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO, check_shape
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SHOWN_CHARS, EncodingError, SpecError, bounded
-from transforms.formats.tfrecord_files.stored_features import SINGLE, Single
+from transforms.formats.tfrecord_files.typed_rows import SINGLE, Single
 
 SchemaLike: TypeAlias = (
     Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]

@@ -36,8 +36,12 @@ from transforms.errors import (
     nearest,
     shortened,
 )
-from transforms.formats.tfrecord_files.stored_features import SINGLE, Single, single_row
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.formats.tfrecord_files.typed_rows import (
+    SINGLE,
+    Single,
+    TypedRows,
+    single_row,
+)
 
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -14,30 +14,43 @@ says more (see `dataset.py`): which split a shard is of, and of features:
 | box     | four lists of floats                | list of float32[4]              |
 | ragged  | flat values, lengths of rows        | list of lists                   |
 | others  |                                     | as they are                     |
+
+A plain file is cut at any record, by a walk from header to header that checks no more
+than those. Of a compressed file nothing but the beginning can be found.
 """
 
 import dataclasses
 import functools
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from transforms.core.infer.evidence import are_images
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.compression import Compression
+from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, HEADER_BYTES
+from transforms.core.tfrecord.index import record_ends
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
-from transforms.errors import InputError, SourceError, TFRecordError
+from transforms.core.tfrecord.walk import Kept, Salvage, boundaries, first_damage
+from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     joined_sample,
 )
 from transforms.formats.columnar.arrow_types import CommonColumns
-from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
+from transforms.formats.raw_rows import (
+    Complaint,
+    RawRows,
+    rejecter,
+    rejection_of,
+)
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -47,8 +60,6 @@ from transforms.formats.table import (
     spread,
 )
 from transforms.formats.tfrecord_files.dataset import (
-    Edition,
-    Shard,
     StatedDataset,
     check_all_known,
     check_stated,
@@ -58,32 +69,23 @@ from transforms.formats.tfrecord_files.dataset import (
     stated,
     stated_records,
 )
-from transforms.formats.tfrecord_files.records import (
-    MAX_FILES,
-    Learned,
-    combined,
-    counted,
-    cut,
-    damage_of,
-    in_pieces,
-    learn,
-    learned_from,
-    payloads_between,
-    sampled,
-    unpacked,
-)
 from transforms.formats.tfrecord_files.stored_features import (
     Decoded,
+    Learned,
     column_type,
+    combined,
+    learn,
     read_features,
 )
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.rows.row_types import refuse
+from transforms.formats.tfrecord_files.typed_rows import in_pieces
 from transforms.storage.files import storage
 from transforms.tfrecord.write import compression_of
 
-# Rows of about this many bytes are decoded at a time.
-_PIECE_BYTES = 4 << 20
+# A sample reads at most this many files, and this many places in each, so that
+# planning takes no longer for a larger source.
+MAX_FILES = 64
+_PLACES = 8
+_NOTHING = PayloadBatch.of([])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -284,37 +286,163 @@ def _rejection(block: Block, payloads: PayloadBatch, complaint: Complaint) -> Re
     return rejection_of(block.origin, (number, reason, told), bytes(data))
 
 
-def read_shard(
-    shard: Shard, rows: TypedRows, edition: Edition
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a shard, every checksum checked.
+def compression_of(stream: BinaryIO, path: str) -> Compression:
+    """Returns how an open file is compressed, by its first bytes; rewinds it.
 
     Raises:
-      InputError: the dataset was replaced since it was listed.
-      SourceError: the file cannot be read.
-      TFRecordError: it is damaged, or another than the one stated.
-      ExampleError: a record does not hold what a feature must.
+      TFRecordError: the content is of a compression that no TFRecord reader reads.
     """
+    head = stream.read(HEADER_BYTES)
+    stream.seek(0)
+    return detect(head, path=path)
+
+
+def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields (end, records) of each block of a plain file, `block_bytes` or longer.
+
+    Raises:
+      TFRecordError: a header is damaged, or the file ends inside a record.
+    """
+
+    def read(start: int, stop: int) -> bytes:
+        stream.seek(start)
+        return stream.read(stop - start)
+
+    size = stream.seek(0, io.SEEK_END)
+    begin = records = 0
+    for ends in record_ends(read, size, path=path):
+        at = 0
+        while (last := int(np.searchsorted(ends, begin + block_bytes))) < len(ends):
+            yield int(ends[last]), records + last + 1 - at
+            begin, records, at = int(ends[last]), 0, last + 1
+        records += len(ends) - at
+    if records:
+        yield size, records
+
+
+def damage_of(path: str) -> TFRecordError:
+    """Reads a damaged file from its start; returns the error about the damage."""
     try:
-        with storage(shard.path).opened() as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            if shard.bytes not in (None, size) and edition.replacement():
-                # Not one row of the other dataset is given.
-                raise TFRecordError(f"{shard.path} has {size:,} bytes", path=shard.path)
-            reader = TFRecordReader(
-                file, compression=shard.compression, allow_empty=not shard.records
-            )
-            for payloads in in_pieces(reader.batches(), _PIECE_BYTES):
-                yield rows.batch(payloads, shard.path)
-        reader.check_stated(
-            records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
-        )
-    except (SourceError, TFRecordError) as error:
-        change = edition.replacement()
-        if not change:
-            raise
-        raise InputError(
-            f"{shard.path}: the dataset was replaced while open: {change}. Run again "
-            f"to read the new one."
-        ) from error
+        TFRecordReader(path, allow_empty=True).verify()
+    except TFRecordError as error:
+        return error
+    return TFRecordError(
+        f"{path}: the file changed while it was read. Read it again when its writer "
+        f"is done.",
+        path=path,
+    )
+
+
+def payloads_between(data: bytes, path: str, offset: int, first: int) -> PayloadBatch:
+    """Returns the records that a piece of a plain file holds, all of them checked.
+
+    Args:
+      data: whole records with their frames.
+      path: the file.
+      offset: where in it they begin.
+      first: number of the first record.
+
+    Raises:
+      TFRecordError: a record is damaged.
+    """
+    starts, lengths, stop = boundaries(data)
+    sound = len(starts) and stop == len(data)
+    sound = sound and lengths.max() <= DEFAULT_MAX_RECORD_BYTES
+    if not sound or first_damage(data, starts, lengths):
+        raise damage_of(path)
+    offsets = starts + (offset - HEADER_BYTES)
+    return PayloadBatch(data, starts, lengths, first, offsets)
+
+
+def unpacked(stream: BinaryIO, path: str, piece_bytes: int) -> Iterator[PayloadBatch]:
+    """Yields the records of a file from its start, some `piece_bytes` at a time."""
+    reader = TFRecordReader(stream, allow_empty=True)
+    # Errors name it by the path that it was listed with.
+    reader.path = path
+    yield from in_pieces(reader.batches(), piece_bytes)
+
+
+def counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
+    """Returns how many records a compressed file has, up to a limit."""
+    rows = 0
+    for payloads in unpacked(stream, file.path, 0):
+        rows += len(payloads)
+        if rows >= limit:
+            return limit
+    return rows
+
+
+def some_payloads(data: bytes) -> PayloadBatch | None:
+    """Returns the whole records of a piece from inside a file; damage ends them."""
+    for span in Salvage(lambda start, stop: data[start:stop], len(data)):
+        if isinstance(span, Kept):
+            sound = data[span.start : span.stop]
+            starts, lengths, _ = boundaries(sound)
+            return PayloadBatch(sound, starts, lengths, 0, starts)
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Some records of one file.
+
+    Attributes:
+      origin: the file.
+      payloads: the records.
+      stored_bytes: of the file that they take.
+      ended: whether they are all there are.
+    """
+
+    origin: str
+    payloads: PayloadBatch
+    stored_bytes: int
+    ended: bool
+
+
+def sampled(file: InputFile, budget: int) -> _Place:
+    """Returns records of a file, about `budget` bytes of them."""
+    batches: list[PayloadBatch] = []
+    ended = True
+    with file.open() as stream:
+        plain = compression_of(stream, file.path) is Compression.NONE
+        spread = plain and file.size > budget
+        share = budget // _PLACES if spread else budget
+        size = 0
+        # At least one record is read, even if it is longer than the budget.
+        for batch in unpacked(stream, file.path, 0):
+            ended = not batches or size < share
+            if not ended:
+                break
+            batches.append(batch)
+            size += len(batch.data)
+        stored = size if plain else min(stream.tell(), file.size)
+        if spread and not ended:
+            for index in range(1, _PLACES):
+                stream.seek(file.size * index // _PLACES)
+                records = some_payloads(stream.read(share))
+                if records is not None:
+                    batches.append(records)
+                    stored += int(records.lengths.sum()) + 16 * len(records)
+    payloads = PayloadBatch.joined(batches or [_NOTHING])
+    return _Place(file.origin, payloads, stored, ended)
+
+
+def learned_from(file: InputFile) -> Learned:
+    """Returns what all records of a file hold."""
+    with file.open() as stream:
+        pieces = unpacked(stream, file.path, PIECE_BYTES)
+        return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))
+
+
+def refuse(seen: Sequence[tuple[str, Learned]]) -> NoReturn:
+    """Raises the error for records of which none is an Example that has features.
+
+    Args:
+      seen: origins, and what the records there hold.
+    """
+    problem = "found no record with a feature"
+    for origin, learned in seen:
+        if learned.complaint:
+            problem = f"a record of {origin} is none: {learned.complaint.rstrip('.')}"
+            break
+    raise InputError(f"TFRecord files must hold tf.train.Examples; {problem}.")

@@ -19,8 +19,9 @@ that `transforms.core.example.messages` makes of them.
     read_features(records, ...)  -> both, for several features
 """
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,18 @@ from transforms.core.arrays import (
     rows_with,
 )
 from transforms.core.example.decoder import VALUE_TYPES, read_columns
-from transforms.core.example.messages import StepTypeError, any_message, message
+from transforms.core.example.messages import (
+    StepTypeError,
+    any_message,
+    message,
+    other_kind,
+)
 from transforms.core.reasons import Fault, Reason
-from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, Feature, Kind
+from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, STEPS, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 
 _Longs = npt.NDArray[np.int64]
-
 _VALUES = {
     Kind.INT64: pa.int64(),
     Kind.BOOL: pa.int64(),
@@ -55,6 +60,11 @@ _VALUES = {
 }
 # The list of a Feature that holds values of a type, as "int64_list".
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
+_KIND_OF = {
+    pa.int64(): Kind.INT64,
+    pa.float32(): Kind.FLOAT,
+    pa.large_binary(): Kind.BYTES,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,55 +110,6 @@ def _checked_fields(parsed: Any) -> Any:
     if len(UnknownFieldSet(parsed)):
         raise ExampleError("it holds fields that no tf.train.Example has")
     return parsed
-
-
-def _bool_of(value: int) -> bool:
-    """Returns a stored integer as a bool; ValueError unless it is 0 or 1."""
-    if value not in (0, 1):
-        raise ValueError("a bool is stored as 0 or 1")
-    return bool(value)
-
-
-SINGLE: Mapping[Kind, tuple[str, Callable[[Any], Any]]] = {
-    Kind.INT64: ("int64_list", int),
-    Kind.LABEL: ("int64_list", int),
-    Kind.BOOL: ("int64_list", _bool_of),
-    Kind.FLOAT: ("float_list", float),
-    Kind.TEXT: ("bytes_list", bytes.decode),
-    Kind.BYTES: ("bytes_list", bytes),
-    Kind.IMAGE: ("bytes_list", bytes),
-}
-"""Kinds of single values: their list in the message, and what makes one of its item."""
-Single = tuple[str, str, Callable[[Any], Any]]
-"""A feature of single values: its name, and what `SINGLE` says."""
-
-
-def single_row(
-    parsed: Any, features: Iterable[Single], absent: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Returns the stored features of an Example without Arrow.
-
-    Columns of one value take ten times as long.
-
-    Args:
-      parsed: the message.
-      features: to take of it.
-      absent: the value of each feature in a record that lacks it.
-
-    Returns:
-      None where a feature is not one value that fits: columns say what is wrong.
-    """
-    stored, row = parsed.features.feature, dict(absent)
-    for name, kind, plain in features:
-        if name in stored:
-            values = getattr(stored[name], kind).value
-            if len(values) != 1:
-                return None
-            try:
-                row[name] = plain(values[0])
-            except ValueError:
-                return None
-    return row
 
 
 def decode(
@@ -392,3 +353,92 @@ def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(
         bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Learned:
+    """What some records hold.
+
+    Attributes:
+      kinds: by feature, in how many records it is which list of the message.
+      lists: features that have another number of values than one somewhere.
+      steps: by list of a SequenceExample or a list of Examples, how many values all of
+        its steps have; -1 where their numbers differ, 0 where there is no step.
+      complaint: why the first payload that is no Example is none; empty for none.
+      in_sequence: whether any is a SequenceExample or a list of Examples.
+    """
+
+    kinds: Mapping[str, collections.Counter[str]]
+    lists: frozenset[str]
+    steps: Mapping[str, int]
+    complaint: str
+    in_sequence: bool = False
+
+    @property
+    def values(self) -> dict[str, pa.DataType]:
+        """The types of single values, by sorted names: of several the most frequent."""
+        return {
+            name: VALUE_TYPES[max(counts, key=counts.__getitem__)]
+            for name, counts in sorted(self.kinds.items())
+        }
+
+    def features_of(self, values: Mapping[str, pa.DataType]) -> Iterator[Feature]:
+        """Yields the features of records whose single values have these types."""
+        encoding = SEQUENCE_ENCODING if self.in_sequence else ""
+        for name, value in values.items():
+            size = self.steps.get(name)
+            shape: tuple[int | None, ...] = ()
+            if name in self.lists or size is not None:
+                shape = (None,)
+            if size is not None and (size == -1 or size > 1):
+                shape = (None, None if size == -1 else size)
+            yield Feature(name, _KIND_OF[value], shape=shape, encoding=encoding)
+
+
+def combined(a: Learned, b: Learned) -> Learned:
+    """Returns what the records of both hold."""
+    none = collections.Counter[str]()
+    kinds = {
+        name: a.kinds.get(name, none) + b.kinds.get(name, none)
+        for name in dict.fromkeys([*a.kinds, *b.kinds])
+    }
+    steps = dict(a.steps)
+    for name, size in b.steps.items():
+        before = steps.get(name) or size
+        steps[name] = before if size in (0, before) else -1
+    return Learned(
+        kinds,
+        a.lists | b.lists,
+        steps,
+        a.complaint or b.complaint,
+        a.in_sequence or b.in_sequence,
+    )
+
+
+def learn(payloads: PayloadBatch) -> Learned:
+    """Returns the features of n records."""
+    others: set[str] = set()
+
+    def parse(data: bytes) -> Any:
+        others.add(kind := other_kind(data))
+        return any_example(data, kind)
+
+    parsed = read_columns(payloads, parse=parse)
+    kinds: dict[str, collections.Counter[str]] = {}
+    lists: set[str] = set()
+    steps: dict[str, int] = {}
+    for name, columns in parsed.features.items():
+        if name.endswith(STEPS):
+            counts = columns["int64_list"].values.unique().to_pylist()
+            only = counts[0] if len(counts) == 1 else -1
+            steps[name.removesuffix(STEPS)] = (only or -1) if counts else 0
+            continue
+        # Of two kinds that are as frequent, the one found first counts.
+        for kind in sorted(columns, key=lambda kind: columns[kind].first):
+            column = columns[kind]
+            rows = payloads if column.rows is None else column.rows
+            kinds.setdefault(name, collections.Counter())[kind] = len(rows)
+            if column.counts is not None:
+                lists.add(name)
+    complaint = next(map(str, parsed.errors.values()), "")
+    return Learned(kinds, frozenset(lists), steps, complaint, any(others))

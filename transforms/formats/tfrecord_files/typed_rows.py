@@ -20,7 +20,8 @@ import dataclasses
 import datetime
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,18 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.nested import fitted
 from transforms.core.rows.text_cells import not_utf8
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import (
     ExampleError,
+    InputError,
     RecordKindError,
+    SourceError,
+    TFRecordError,
+)
+from transforms.formats.raw_rows import grouped
+from transforms.formats.tfrecord_files.dataset import (
+    Edition,
+    Shard,
 )
 from transforms.formats.tfrecord_files.stored_features import (
     Composed,
@@ -44,10 +53,13 @@ from transforms.formats.tfrecord_files.stored_features import (
     parser_of,
     read_features,
 )
+from transforms.storage.files import storage
 
 # The first and the last second that a Python datetime holds, since 1970.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+# Rows of about this many bytes are decoded at a time.
+_PIECE_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,3 +258,99 @@ def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
     stamps = items.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
     utc = datetime.UTC
     return [None if stamp is None else stamp.replace(tzinfo=utc) for stamp in stamps]
+
+
+def read_shard(
+    shard: Shard, rows: TypedRows, edition: Edition
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a shard, every checksum checked.
+
+    Raises:
+      InputError: the dataset was replaced since it was listed.
+      SourceError: the file cannot be read.
+      TFRecordError: it is damaged, or another than the one stated.
+      ExampleError: a record does not hold what a feature must.
+    """
+    try:
+        with storage(shard.path).opened() as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            if shard.bytes not in (None, size) and edition.replacement():
+                # Not one row of the other dataset is given.
+                raise TFRecordError(f"{shard.path} has {size:,} bytes", path=shard.path)
+            reader = TFRecordReader(
+                file, compression=shard.compression, allow_empty=not shard.records
+            )
+            for payloads in in_pieces(reader.batches(), _PIECE_BYTES):
+                yield rows.batch(payloads, shard.path)
+        reader.check_stated(
+            records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
+        )
+    except (SourceError, TFRecordError) as error:
+        change = edition.replacement()
+        if not change:
+            raise
+        raise InputError(
+            f"{shard.path}: the dataset was replaced while open: {change}. Run again "
+            f"to read the new one."
+        ) from error
+
+
+def _bool_of(value: int) -> bool:
+    """Returns a stored integer as a bool; ValueError unless it is 0 or 1."""
+    if value not in (0, 1):
+        raise ValueError("a bool is stored as 0 or 1")
+    return bool(value)
+
+
+SINGLE: Mapping[Kind, tuple[str, Callable[[Any], Any]]] = {
+    Kind.INT64: ("int64_list", int),
+    Kind.LABEL: ("int64_list", int),
+    Kind.BOOL: ("int64_list", _bool_of),
+    Kind.FLOAT: ("float_list", float),
+    Kind.TEXT: ("bytes_list", bytes.decode),
+    Kind.BYTES: ("bytes_list", bytes),
+    Kind.IMAGE: ("bytes_list", bytes),
+}
+
+"""Kinds of single values: their list in the message, and what makes one of its item."""
+
+Single = tuple[str, str, Callable[[Any], Any]]
+
+"""A feature of single values: its name, and what `SINGLE` says."""
+
+
+def single_row(
+    parsed: Any, features: Iterable[Single], absent: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Returns the stored features of an Example without Arrow.
+
+    Columns of one value take ten times as long.
+
+    Args:
+      parsed: the message.
+      features: to take of it.
+      absent: the value of each feature in a record that lacks it.
+
+    Returns:
+      None where a feature is not one value that fits: columns say what is wrong.
+    """
+    stored, row = parsed.features.feature, dict(absent)
+    for name, kind, plain in features:
+        if name in stored:
+            values = getattr(stored[name], kind).value
+            if len(values) != 1:
+                return None
+            try:
+                row[name] = plain(values[0])
+            except ValueError:
+                return None
+    return row
+
+
+def in_pieces(
+    batches: Iterable[PayloadBatch], piece_bytes: int
+) -> Iterator[PayloadBatch]:
+    """Yields the records of batches of one file, `piece_bytes` or more at a time."""
+    pieces = grouped(batches, lambda batch: len(batch.data), piece_bytes)
+    return map(PayloadBatch.joined, pieces)

@@ -24,8 +24,7 @@ from transforms.core.example.messages import (
 )
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, RecordKindError
-from transforms.formats.tfrecord_files.records import learn
-from transforms.formats.tfrecord_files.stored_features import any_example, decode
+from transforms.formats.tfrecord_files.stored_features import any_example, decode, learn
 
 
 @pytest.mark.parametrize(
