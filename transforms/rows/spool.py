@@ -149,8 +149,7 @@ class Spool:
         """Prepares for another type; returns whether its elements wait, as rows do."""
         kind = type(element)
         convert = as_mapping(kind)
-        is_table = issubclass(kind, pa.RecordBatch | pa.Table)
-        if is_table:
+        if isinstance(element, pa.RecordBatch | pa.Table):
             # It has rows together already.
             self._to_arrow(self._waiting.take())
             is_table = isinstance(element, pa.Table)

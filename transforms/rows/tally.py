@@ -20,6 +20,7 @@ from transforms.core.arrays import (
     data_of,
     is_bytes,
     is_list,
+    numpy_mask,
     offsets_of,
     parents_of,
     raw_values,
@@ -310,14 +311,10 @@ def row_sizes(rows: pa.RecordBatch) -> Longs:
     """
     out = np.full(rows.num_rows, _ROW_BYTES, np.int64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        constant = len(name.encode()) + _FEATURE_BYTES
-        sizes = _value_sizes(column)
+        sizes = _value_sizes(column) + (len(name.encode()) + _FEATURE_BYTES)
         if column.null_count:
-            present = column.is_valid().to_numpy(zero_copy_only=False)
-            sizes = np.where(present, sizes + constant, 0)
-            out += sizes
-        else:
-            out += sizes + constant
+            sizes[numpy_mask(column.is_null())] = 0
+        out += sizes
     return out
 
 
@@ -354,11 +351,8 @@ def file_sizes(
       rule: says which columns are of images.
       sizes_of: returns path -> bytes of those files that are there.
     """
-    columns = []
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        named = _paths(name, column, rule)
-        if named is not None:
-            columns.append(named)
+    named = zip(rows.schema.names, rows.columns, strict=True)
+    columns = [*filter(None, (_paths(name, column, rule) for name, column in named))]
     if not columns:
         return None
     distinct = {path for _, paths in columns for path in paths if path}
