@@ -256,7 +256,7 @@ def _schema(
     settled |= {n for n in tensors & types.keys() if type_nesting(types[n]) > 2}
     left_out = {*settled, splits_by}
     columns = {n: c for n, c in sample.columns.items() if n not in left_out}
-    label = spec.label_column
+    label = None if reader.label_column else spec.label_column
     if label in settled:
         declared = tuple(
             dataclasses.replace(f, is_label=f.source_column == label) for f in declared

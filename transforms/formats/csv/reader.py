@@ -339,22 +339,23 @@ def runs_to_join(
     """
     run, header, size = Run(CsvDialect(), 0, [], [], []), b"", 0
     for file, dialect, data in contents:
-        is_new = data is not None and not (header and dialect == run.dialect)
-        begins = None
-        if is_new:
-            header = b""
-            # The reader of single files says a fault again, where it should.
-            with contextlib.suppress(InputError):
-                header = header_of(data, file)
-        if data is not None and header:
-            begins = _records_begin(data, header)
+        is_new, begins = False, None
+        if data is not None:
+            is_new = not (header and dialect == run.dialect)
+            if is_new:
+                header = b""
+                # The reader of single files says a fault again, where it should.
+                with contextlib.suppress(InputError):
+                    header = header_of(data, file)
+            if header:
+                begins = _records_begin(data, header)
         is_full = size >= most_bytes or len(run.files) == _MOST_FILES
         if is_new or begins is None or is_full:
             if run.files:
                 yield run
             lines = len(header.splitlines())
             run, size = Run(dialect if is_new else run.dialect, lines, [], [], []), 0
-        if begins is None:
+        if data is None or begins is None:
             yield Run(dialect, 0, [file], [], [])
         elif body := data[begins:]:
             run.files.append(file)

@@ -79,7 +79,6 @@ from transforms.formats.tfrecord_files.stored_features import (
 )
 from transforms.formats.tfrecord_files.typed_rows import in_pieces
 from transforms.storage.files import storage
-from transforms.tfrecord.write import compression_of
 
 # A sample reads at most this many files, and this many places in each, so that
 # planning takes no longer for a larger source.

@@ -235,6 +235,22 @@ def test_where_images_are(
     assert found.rows[0]["image/filename"] == (filename or os.path.basename(image))
 
 
+def test_images_that_are_missing(root: Folder) -> None:
+    """Nothing is decided here: the row points where its image should be."""
+    write_xml(root / "Annotations/a.xml", thing())
+    write_xml(root / "Annotations/b.xml", thing(), filename="x/c.jpg")
+    assert read(root).rows[0]["image/encoded"] == "JPEGImages/a.jpg"
+    elsewhere = root.with_name("pictures")
+    for name in ("a.png", "x/c.jpg"):
+        write_image(elsewhere / name)
+    found = read(root, images_root=str(elsewhere)).rows
+    places = [f"{elsewhere}/a.png", f"{elsewhere}/x/c.jpg"]
+    assert [row["image/encoded"] for row in found] == places
+    write_image(root / "JPEGImages/a.jpg")
+    found = read(root, images_root=str(elsewhere)).rows
+    assert found[0]["image/encoded"] == "JPEGImages/a.jpg"
+
+
 def test_class_masks_are_counted(root: Folder) -> None:
     """Class masks beside the annotations are left out, and a note says how many."""
     write_image(example(root) / "SegmentationClass/2007_01.png")

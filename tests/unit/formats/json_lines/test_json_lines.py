@@ -500,9 +500,9 @@ def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     """A file that is one endless line is named with the line, in bounded memory."""
     monkeypatch.setattr("transforms.formats.json_lines.cut.MAX_LINE_BYTES", 1 << 20)
 
-    class Endless:
-        def read(self, size: Any) -> Any:
-            return b"x" * size
+    class Endless(io.BufferedIOBase):
+        def read(self, size: int | None = None, /) -> bytes:
+            return b"x" * (size or 0)
 
     with pytest.raises(SourceError, match="line 1: the line that starts here"):
         list(cut(Endless(), "a.jsonl", 1 << 10))
