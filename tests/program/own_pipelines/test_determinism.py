@@ -27,7 +27,7 @@ from transforms.core import segment
 from transforms.core.placing import hashes
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.hashes import hash_texts
-from transforms.rows import row_batches, spool, typed_rows
+from transforms.rows import spool, typed_rows
 from transforms.shards import shard_job
 
 Folder = pathlib.Path
@@ -107,7 +107,7 @@ def test_sizes_of_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seven rows become Arrow at a time, pieces hold few, few are encoded at once."""
-    monkeypatch.setattr(row_batches, "MOST_WAITING", 7)
+    monkeypatch.setattr(spool, "MOST_WAITING", 7)
     monkeypatch.setattr(spool, "PIECE_BYTES", 2_000)
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     monkeypatch.setattr(shard_job, "_CHUNK_CELLS", 40)

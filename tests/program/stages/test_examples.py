@@ -14,7 +14,7 @@ from apache_beam.transforms import window
 from tests.support.tfrecord_pipelines import payloads, pipeline
 from transforms.codec.examples import encode_example
 from transforms.errors import SpecError
-from transforms.rows import row_batches
+from transforms.rows import spool
 from transforms.stages.examples import DecodeExamples, EncodeExamples
 from transforms.tfrecord.read import ReadTFRecords
 from transforms.tfrecord.write import WriteTFRecords
@@ -74,7 +74,7 @@ def test_to_files_and_back(tmp_path: Folder) -> None:
 
 def test_bundles_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of several types, encoded a few at a time, are as each by itself."""
-    monkeypatch.setattr(row_batches, "MOST_WAITING", 7)
+    monkeypatch.setattr(spool, "MOST_WAITING", 7)
     rows: list[dict[str, Any]] = [
         {"x": n if n % 2 else n / 2, "y": [n] * (n % 3), "z": np.zeros(n % 2)}
         for n in range(50)

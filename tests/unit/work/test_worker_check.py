@@ -183,10 +183,13 @@ def checks_first(stage: ast.ClassDef) -> bool:
 @pytest.mark.parametrize(
     ("stage", "works"),
     [
-        ("read", {"_input_numbers", "_blocks_of_input", "_ReadRows", "_admit"}),
-        ("place", {"_LookUp", "CutByShard"}),
+        (
+            "read",
+            {"_input_numbers", "_blocks_of_input", "_ReadRows", "_LookUp", "_admit"},
+        ),
+        ("place", {"CutByShard", "count_shards"}),
         ("stratify", {"_HashClasses", "_cut"}),
-        ("write", {"_WriteFile", "_write_catalogue_part", "count_shards"}),
+        ("write", {"_WriteFile", "_write_catalogue_part"}),
         ("leak_check", {"_check_leaks_of_job"}),
         ("commit", {"_split_facts_and_commit"}),
     ],
