@@ -25,37 +25,38 @@ from transforms.formats.columnar.avro import AvroReader
 
 Folder = pathlib.Path
 UTC = datetime.UTC
+SYNC = b"0123456789abcdef"
+
+
+def record(name: str = "R", /, **kinds: Any) -> dict[str, Any]:
+    """Returns the schema of a record with these fields."""
+    fields = [{"name": field, "type": kind} for field, kind in kinds.items()]
+    return {"type": "record", "name": name, "fields": fields}
+
+
 SCHEMA = {
-    "type": "record",
-    "name": "Row",
     "namespace": "a.b",
-    "fields": [
-        {"name": "i", "type": "int"},
-        {"name": "l", "type": ["null", "long"]},
-        {"name": "f", "type": "float"},
-        {"name": "d", "type": ["double", "null"]},
-        {"name": "b", "type": "boolean"},
-        {"name": "t", "type": ["null", "string"]},
-        {"name": "raw", "type": "bytes"},
-        {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["X", "Y"]}},
-        {"name": "again", "type": ["null", "E"]},
-        {"name": "x", "type": {"type": "fixed", "name": "F", "size": 3}},
-        {"name": "list", "type": {"type": "array", "items": ["null", "long"]}},
-        {"name": "map", "type": {"type": "map", "values": "int"}},
-        {
-            "name": "s",
-            "type": [
-                "null",
-                {
-                    "type": "record",
-                    "name": "S",
-                    "fields": [{"name": "a", "type": "int"}],
-                },
-            ],
-        },
-        {"name": "objects", "type": {"type": "array", "items": "S"}},
-    ],
+    **record(
+        "Row",
+        i="int",
+        l=["null", "long"],
+        f="float",
+        d=["double", "null"],
+        b="boolean",
+        t=["null", "string"],
+        raw="bytes",
+        e={"type": "enum", "name": "E", "symbols": ["X", "Y"]},
+        again=["null", "E"],
+        x={"type": "fixed", "name": "F", "size": 3},
+        list={"type": "array", "items": ["null", "long"]},
+        map={"type": "map", "values": "int"},
+        s=["null", record("S", a="int")],
+        objects={"type": "array", "items": "S"},
+    ),
 }
+
+
+LONGS = record(x="long")
 
 
 def row(n: int) -> dict[str, Any]:
@@ -95,19 +96,9 @@ def write(
     codec: str = "null",
     block: int = 2000,
 ) -> None:
+    options: dict[str, Any] = {"sync_interval": block, "sync_marker": SYNC}
     with path.open("wb") as out:
-        fastavro.writer(
-            out,
-            schema,
-            rows,
-            codec,
-            sync_interval=block,
-            sync_marker=b"0123456789abcdef",
-        )
-
-
-def column(name: str, kind: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind}]}
+        fastavro.writer(out, schema, rows, codec, **options)
 
 
 def read(folder: Folder, *names: str, **options: Any) -> Read:
@@ -209,13 +200,9 @@ LOGICAL = {
 
 def test_logical_types_are_those_of_arrow(tmp_path: Folder) -> None:
     """Dates, times, instants with a zone and without, decimals, uuids; in lists too."""
-    fields = [{"name": name, "type": kind} for name, (kind, _) in LOGICAL.items()]
     days = {"type": "array", "items": ["null", logical("int", "date")]}
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [*fields, {"name": "days", "type": days}],
-    }
+    kinds = {name: kind for name, (kind, _) in LOGICAL.items()}
+    schema = record(**kinds, days=days)
     values = {name: value for name, (_, value) in LOGICAL.items()}
     values["days"] = [datetime.date(1970, 1, 2), None]
     write(tmp_path / "a.avro", [values], schema)
@@ -231,15 +218,15 @@ def test_logical_types_are_those_of_arrow(tmp_path: Folder) -> None:
 
 def test_logical_types_that_are_not_known_are_passed_over(tmp_path: Folder) -> None:
     """As in the specification, the plain type is used."""
-    kind = column("x", logical("long", "of-my-own"))
+    kind = record(x=logical("long", "of-my-own"))
     write(tmp_path / "a.avro", [{"x": 7}], kind)
     assert read(tmp_path).columns == {"x": [7]}
     fixed = {"type": "fixed", "name": "U", "size": 16}
     given = uuid.uuid5(uuid.NAMESPACE_DNS, "a")
-    write(tmp_path / "a.avro", [{"x": given.bytes}], column("x", fixed))
+    write(tmp_path / "a.avro", [{"x": given.bytes}], record(x=fixed))
     data = (tmp_path / "a.avro").read_bytes()
     assert read(tmp_path).columns == {"x": [given.bytes]}
-    schema = json.dumps(column("x", {**fixed, "logicalType": "uuid"})).encode()
+    schema = json.dumps(record(x={**fixed, "logicalType": "uuid"})).encode()
     (tmp_path / "a.avro").write_bytes(with_schema(data, schema))
     assert read(tmp_path).columns == {"x": [str(given)]}
 
@@ -252,23 +239,20 @@ def long(value: int) -> bytes:
 
 def with_schema(data: bytes, schema: bytes, codec: bytes = b"null") -> bytes:
     """The blocks of a file behind a header of another schema or codec."""
-    sync = b"0123456789abcdef"
     entries = {b"avro.schema": schema, b"avro.codec": codec}
     header = b"".join(
         long(len(part)) + part for pair in entries.items() for part in pair
     )
-    return (
-        b"Obj\x01" + long(len(entries)) + header + b"\0" + sync + data.split(sync, 1)[1]
-    )
+    start = b"Obj\x01" + long(len(entries)) + header + b"\0"
+    return start + SYNC + data.split(SYNC, 1)[1]
 
 
 def block_of(rows: int, data: bytes) -> bytes:
-    return long(rows) + long(len(data)) + data + b"0123456789abcdef"
+    return long(rows) + long(len(data)) + data + SYNC
 
 
 def file_of(schema: Any, *blocks: bytes, codec: bytes = b"null") -> bytes:
-    sync = b"0123456789abcdef"
-    return with_schema(sync + b"".join(blocks), json.dumps(schema).encode(), codec)
+    return with_schema(SYNC + b"".join(blocks), json.dumps(schema).encode(), codec)
 
 
 @pytest.mark.parametrize(
@@ -282,15 +266,14 @@ def file_of(schema: Any, *blocks: bytes, codec: bytes = b"null") -> bytes:
 )
 def test_unions(tmp_path: Folder, union: Any, values: list[Any], kind: str) -> None:
     """Of null and one type, or of numbers of two widths."""
-    write(tmp_path / "a.avro", [{"x": v, "y": 1} for v in values], two(union))
+    write(
+        tmp_path / "a.avro",
+        [{"x": v, "y": 1} for v in values],
+        record(x=union, y="int"),
+    )
     found = read(tmp_path)
     assert found.columns["x"] == values
     assert str(found.planned.sample.columns["x"].type) == kind
-
-
-def two(kind: Any) -> dict[str, Any]:
-    fields = [{"name": "x", "type": kind}, {"name": "y", "type": "int"}]
-    return {"type": "record", "name": "R", "fields": fields}
 
 
 def test_rows_that_are_no_records_are_one_column(tmp_path: Folder) -> None:
@@ -302,9 +285,10 @@ def test_rows_that_are_no_records_are_one_column(tmp_path: Folder) -> None:
 def test_rows_with_text_that_is_not_utf8_are_rejected(tmp_path: Folder) -> None:
     """One by one; the rows around them are kept."""
     rows = [{"x": text, "y": n} for n, text in enumerate([b"a", b"\xff", b"c"])]
-    write(tmp_path / "a.avro", rows, two("bytes"))
+    write(tmp_path / "a.avro", rows, record(x="bytes", y="int"))
     data = with_schema(
-        (tmp_path / "a.avro").read_bytes(), json.dumps(two("string")).encode()
+        (tmp_path / "a.avro").read_bytes(),
+        json.dumps(record(x="string", y="int")).encode(),
     )
     (tmp_path / "a.avro").write_bytes(data)
     (file,) = listed(tmp_path, ["a.avro"])
@@ -316,13 +300,6 @@ def test_rows_with_text_that_is_not_utf8_are_rejected(tmp_path: Folder) -> None:
     ]
 
 
-TREE = {
-    "type": "record",
-    "name": "Tree",
-    "fields": [{"name": "child", "type": ["null", "Tree"]}],
-}
-
-
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -330,44 +307,38 @@ TREE = {
         (b"Obj\x01", "its header is damaged"),
         (b"Obj\x01\x02" + long(2**40), "its header is damaged"),
         (b"Obj\x01" + b"\xff" * 20, "its header is damaged"),
-        (file_of(column("x", "long"))[:-5], "its header ends within"),
-        (
-            file_of(column("x", "long"), codec=b"lz4"),
-            "codec must be one of .*found 'lz4'",
-        ),
-        (
-            with_schema(b"0123456789abcdef", b"{"),
-            "schema must be sound, .* but it is no JSON",
-        ),
-        (with_schema(b"0123456789abcdef", b"[" * 100_000), "schema must be sound"),
+        (file_of(LONGS)[:-5], "its header ends within"),
+        (file_of(LONGS, codec=b"lz4"), "codec must be one of .*found 'lz4'"),
+        (with_schema(SYNC, b"{"), "schema must be sound, .* but it is no JSON"),
+        (with_schema(SYNC, b"[" * 100_000), "schema must be sound"),
         (file_of({"type": "nothing"}), "it names no type 'nothing'"),
         (file_of({"type": "record", "name": "R"}), "KeyError: 'fields'"),
-        (file_of(TREE), "'Tree' holds values of its own type"),
         (
-            file_of(column("x", ["int", "string"])),
-            "a union must be of null and one other",
+            file_of(record("Tree", child=["null", "Tree"])),
+            "'Tree' holds values of its own type",
         ),
-        (file_of(column("x", "null")), "its rows must take bytes"),
+        (file_of(record(x=["int", "string"])), "a union must be of null and one other"),
+        (file_of(record(x="null")), "its rows must take bytes"),
         (
-            file_of(column("x", {"type": "array", "items": "null"})),
+            file_of(record(x={"type": "array", "items": "null"})),
             "arrays whose items take no bytes",
         ),
-        (file_of(column("x", "long"), block_of(2**50, b"\x02")), "cannot hold them"),
-        (file_of(column("x", "long"), block_of(-1, b"\x02")), "has -1 rows"),
-        (file_of(column("x", "long"), block_of(1, b"\x02\0")), "they end elsewhere"),
-        (file_of(column("x", "string"), block_of(1, long(9) + b"a")), "are not 1 rows"),
+        (file_of(LONGS, block_of(2**50, b"\x02")), "cannot hold them"),
+        (file_of(LONGS, block_of(-1, b"\x02")), "has -1 rows"),
+        (file_of(LONGS, block_of(1, b"\x02\0")), "they end elsewhere"),
+        (file_of(record(x="string"), block_of(1, long(9) + b"a")), "are not 1 rows"),
         (
-            file_of(column("x", "long"), long(1) + long(1) + b"\x02" + b"?" * 16),
+            file_of(LONGS, long(1) + long(1) + b"\x02" + b"?" * 16),
             "does not end with the sync marker",
         ),
-        (file_of(column("x", "long"), long(1) + long(99)), "1 rows in 99 bytes"),
+        (file_of(LONGS, long(1) + long(99)), "1 rows in 99 bytes"),
         (
-            file_of(column("x", "long"), block_of(1, b"?"), codec=b"xz"),
+            file_of(LONGS, block_of(1, b"?"), codec=b"xz"),
             "the block at byte .* is not xz",
         ),
         (
             file_of(
-                column("x", {"type": "enum", "name": "E", "symbols": ["A"]}),
+                record(x={"type": "enum", "name": "E", "symbols": ["A"]}),
                 block_of(1, long(7)),
             ),
             "cannot be read as Avro",
@@ -404,7 +375,7 @@ def test_bombs_of_every_codec_are_refused(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, codec: str, data: bytes
 ) -> None:
     """By what a block unpacks to, of which no more is unpacked."""
-    whole = file_of(column("x", "long"), block_of(1, data), codec=codec.encode())
+    whole = file_of(LONGS, block_of(1, data), codec=codec.encode())
     (tmp_path / "a.avro").write_bytes(whole)
     monkeypatch.setattr(avro, "MAX_BLOCK_BYTES", len(BIG) - 1)
     with pytest.raises(InputError, match="taken for a bomb"):
@@ -415,11 +386,7 @@ def test_named_types_that_multiply_are_refused(tmp_path: Folder) -> None:
     """Thirty types of two fields each would be a billion columns."""
     kind: Any = "long"
     for level in range(30):
-        fields = [
-            {"name": "a", "type": kind},
-            {"name": "b", "type": f"T{level - 1}" if level else "long"},
-        ]
-        kind = {"type": "record", "name": f"T{level}", "fields": fields}
+        kind = record(f"T{level}", a=kind, b=f"T{level - 1}" if level else "long")
     (tmp_path / "a.avro").write_bytes(file_of(kind))
     with pytest.raises(InputError, match="over 10,000 types"):
         read(tmp_path)
@@ -453,7 +420,7 @@ def test_a_library_that_is_missing_is_named(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the extra that brings it."""
-    write(tmp_path / "a.avro", [{"x": 1}], column("x", "long"))
+    write(tmp_path / "a.avro", [{"x": 1}], LONGS)
     monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
     with pytest.raises(UsageError, match=r"beam-tfrecord\[avro\]"):
         read(tmp_path)
