@@ -98,12 +98,12 @@ class RunSource(Source):
     def blocks(self, number: int) -> Iterator[Block]:
         """Yields runs of the listing; `start` and `stop` count its rows."""
         with opened(self.listing) as listing:
-            count = listing.count
+            count = listing.num_rows
             if self.limit is not None:
                 count = min(count, self.limit)
             for start in range(0, count, self.block_rows):
                 stop = min(start + self.block_rows, count)
-                position = listing.rows(start, start + 1)["position"][0].as_py() or 0
+                position = listing.slice(start, 1)["position"][0].as_py() or 0
                 yield Block("", start, stop, start, 1, stop - start, position)
 
     def read(self, block: Block) -> Iterator[Reading]:

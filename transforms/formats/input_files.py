@@ -242,50 +242,42 @@ class InlineListing(HeldListing):
         return pa.ipc.open_stream(self.data).read_all()
 
 
-class OpenListing:
-    """A listing of input files whose rows are read as they are asked for.
+class StoredListing:
+    """A long listing of input files, read as its rows are asked for; as a `pa.Table`.
 
     Attributes:
-      count: how many rows it has.
+      num_rows: how many rows it has.
     """
 
-    def __init__(self, table: pa.Table | None, reader: Any) -> None:
-        """Takes a listing that is held, or the reader of one that is stored."""
-        self._table = table
-        if table is not None:
-            self.count = table.num_rows
-            return
+    def __init__(self, reader: Any) -> None:
+        """Takes the reader of a stored file."""
         self._schema = reader.schema
         self._batches = reader.num_record_batches
         # Who goes through a listing asks for rows of one batch several times.
         self._batch = functools.lru_cache(maxsize=1)(reader.get_batch)
-        self.count = 0
+        self.num_rows = 0
         if self._batches:
             last = reader.get_batch(self._batches - 1)
-            self.count = (self._batches - 1) * BATCH_ROWS + last.num_rows
+            self.num_rows = (self._batches - 1) * BATCH_ROWS + last.num_rows
 
-    def rows(self, start: int, stop: int) -> pa.Table:
-        """Returns the rows [start, stop)."""
-        if self._table is not None:
-            return self._table.slice(start, stop - start)
+    def slice(self, start: int, count: int) -> pa.Table:
+        """Returns `count` rows from `start` on."""
         first = start // BATCH_ROWS
-        batches = [
-            self._batch(number)
-            for number in range(first, min(-(-stop // BATCH_ROWS), self._batches))
-        ]
+        stop = min(-(-(start + count) // BATCH_ROWS), self._batches)
+        batches = [*map(self._batch, range(first, stop))]
         table = pa.Table.from_batches(batches, self._schema)
-        return table.slice(start - first * BATCH_ROWS, stop - start)
+        return table.slice(start - first * BATCH_ROWS, count)
 
 
 @contextlib.contextmanager
-def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
+def opened(listing: str | HeldListing) -> Iterator[pa.Table | StoredListing]:
     """Opens a listing of input files: one that is held, or the path of a stored one.
 
     Raises:
       OSError, StorageError: it cannot be read.
     """
     if isinstance(listing, HeldListing):
-        yield OpenListing(listing.table(), None)
+        yield listing.table()
         return
     entry = storage(listing).stat_entry("")
     if entry.size <= _HELD_BYTES:
@@ -296,17 +288,16 @@ def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
         storage(listing).open_unbuffered() if is_long else storage(listing).mapped()
     )
     with source:
-        yield OpenListing(None, pa.ipc.open_file(source))
+        yield StoredListing(pa.ipc.open_file(source))
 
 
 @functools.lru_cache(maxsize=2)
-def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
+def _held(path: str, _size: int, _modified_ns: int) -> pa.Table:
     """Returns a listing of input files that is read into memory.
 
     A mapped file would keep the work folder from being removed, on NFS.
     """
-    stored = pa.ipc.open_file(pa.py_buffer(storage(path).read_bytes()))
-    return OpenListing(stored.read_all(), None)
+    return pa.ipc.open_file(pa.py_buffer(storage(path).read_bytes())).read_all()
 
 
 def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
@@ -381,8 +372,6 @@ class Unpacked:
 
     def seek(self, position: int, /) -> int:
         """Goes to a byte that is still kept."""
-        if not self._begin <= position <= self._begin + len(self._kept):
-            raise io.UnsupportedOperation("only what is kept can be read again")
         self._position = position
         return position
 

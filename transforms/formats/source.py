@@ -149,12 +149,12 @@ class Source(abc.ABC):
 
     def _files(self) -> pa.Table:
         with opened(self.listing) as listing:
-            return listing.rows(0, listing.count)
+            return listing.slice(0, listing.num_rows)
 
     def _run(self, block: Block) -> pa.Table:
         """Returns the rows of the listing that a run of it is."""
         with opened(self.listing) as listing:
-            return listing.rows(block.start, block.stop)
+            return listing.slice(block.start, block.stop - block.start)
 
     def _facts_of(self, block: Block, *, by_position: bool) -> bytes:
         """Returns what the rows of a block depend on, beside what was planned.

@@ -98,14 +98,14 @@ def test_rows_of_a_listing(
         monkeypatch.setattr(input_files, "_HELD_BYTES", 0)
     path = written(tmp_path / "listing", 0)
     with opened(path) as found:
-        assert found.count == ROWS
+        assert found.num_rows == ROWS
         for start, stop in (
             (0, 3),
             (BATCH_ROWS - 1, BATCH_ROWS + 1),
             (7, ROWS),
             (0, ROWS),
         ):
-            rows = found.rows(start, stop)["number"].to_pylist()
+            rows = found.slice(start, stop - start)["number"].to_pylist()
             assert rows == list(range(start, stop))
 
 
@@ -124,9 +124,9 @@ def test_a_listing_is_read_once(
     monkeypatch.setattr(LocalPath, "read_bytes", read_bytes)
     for _ in range(3):
         with opened(path) as found:
-            assert found.rows(0, 1)["number"].to_pylist() == [0]
+            assert found.slice(0, 1)["number"].to_pylist() == [0]
     assert reads == [path]
     written(tmp_path / "listing", 1)
     with opened(path) as found:
-        assert found.rows(0, 1)["number"].to_pylist() == [1]
+        assert found.slice(0, 1)["number"].to_pylist() == [1]
     assert reads == [path, path]
