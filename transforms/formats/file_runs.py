@@ -12,13 +12,14 @@ Notes say which files are one table, and whether their folders hold values.
 """
 
 import abc
+import collections
 import dataclasses
 import itertools
 import math
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,11 +29,12 @@ import pyarrow.compute as pc
 
 from transforms.core.model import Block, Reading
 from transforms.core.placing.hashes import origin_bases
+from transforms.core.reasons import Rejection
 from transforms.core.schema import Kind
 from transforms.errors import bounded
 from transforms.formats.file_names import split_at_start
 from transforms.formats.input_files import opened
-from transforms.formats.raw_rows import RawRows, gathered
+from transforms.formats.raw_rows import Complaint, RawRows, origins_of
 from transforms.formats.source import Source
 from transforms.formats.table import (
     SMALL_BYTES,
@@ -333,3 +335,98 @@ def file_notes(reader: TableReader, files: Sequence[InputFile]) -> Iterator[str]
             f"{named[0]!r} is named like a split, but not all files are named by such "
             f"a word alone; name them so, or leave others out with --exclude"
         )
+
+
+def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
+    """Yields the raw rows of several files, joined where their columns are alike.
+
+    Rows keep their order. Each has its own origin and position; what complaints call a
+    row is its place among all of them: see `RawRows.places`.
+
+    Args:
+      raws: of small files, in source order.
+      most_bytes: of columns, about, that are joined.
+    """
+    waiting: list[RawRows] = []
+    size = 0
+    for raw in raws:
+        length = sum(column.nbytes for column in raw.columns.values())
+        if waiting and (size + length > most_bytes or not _alike(waiting[-1], raw)):
+            yield _joined_files(waiting)
+            waiting, size = [], 0
+        waiting.append(raw)
+        size += length
+    if waiting:
+        yield _joined_files(waiting)
+
+
+def _alike(one: RawRows, other: RawRows) -> bool:
+    """Whether raw rows of two files have the same columns."""
+    types = [{n: c.type for n, c in raw.columns.items()} for raw in (one, other)]
+    return types[0] == types[1]
+
+
+def _joined_files(raws: Sequence[RawRows]) -> RawRows:
+    """Returns the raw rows of several files as one, numbered by their place in all."""
+    if len(raws) == 1:
+        return raws[0]
+    first = raws[0]
+    skipped = collections.Counter[str]()
+    refused: list[Complaint] = []
+    places: list[npt.NDArray[np.int64]] = []
+    # Where the places of each begin, and what to add to its own ones.
+    begins, shifts = [], []
+    base = 0
+    for raw in raws:
+        # Places are numbers of the file's rows, or else count from 0.
+        shift = base - (raw.block.first_row if raw.places is None else 0)
+        places.append((raw.numbers if raw.places is None else raw.places) + shift)
+        refused += _shifted(raw.refused, shift)
+        begins.append(base)
+        shifts.append(shift)
+        base += raw.block.rows
+        skipped.update(raw.skipped)
+    return RawRows(
+        dataclasses.replace(first.block, rows=base),
+        {
+            name: pa.concat_arrays([raw.columns[name] for raw in raws])
+            for name in first.columns
+        },
+        np.concatenate([raw.numbers for raw in raws]),
+        refused,
+        _rejecter(raws, begins, shifts),
+        pa.concat_arrays(map(origins_of, raws)),
+        dict(skipped),
+        places=np.concatenate(places),
+        positions=np.concatenate(
+            [
+                raw.block.positions_of(raw.numbers)
+                if raw.positions is None
+                else raw.positions
+                for raw in raws
+            ]
+        ),
+    )
+
+
+def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:
+    """Returns complaints about rows whose numbers are moved by `shift`."""
+    return [(number + shift, reason, text) for number, reason, text in complaints]
+
+
+def _rejecter(
+    raws: Sequence[RawRows], begins: Sequence[int], shifts: Sequence[int]
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what lets each file make the rejections of its own rows."""
+
+    def owner(complaint: Complaint) -> int:
+        return int(np.searchsorted(begins, complaint[0], side="right")) - 1
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        out: list[Rejection] = []
+        for index, group in itertools.groupby(complaints, owner):
+            raw, shift = raws[index], shifts[index]
+            out += raw.rejections(_shifted(group, -shift))
+        return out
+
+    return reject

@@ -1,9 +1,7 @@
-"""Raw rows: null words and decimal commas, rows of files joined, and rejections."""
+"""Raw rows: null words and decimal commas in them, and their rejections."""
 
-import collections
 import dataclasses
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,12 +22,10 @@ from transforms.errors import bounded
 STAGE = "read"
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
-
 # Numbers with a decimal comma, and perhaps points between thousands. Without a comma
 # such a number begins with another digit than 0: 0.217 has a decimal point.
 _GROUPED = r"^[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]*)$"
 _WITH_COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
-
 _Item = TypeVar("_Item")
 _Places = npt.NDArray[np.int64]
 # Above this count, rejections are built only when needed.
@@ -297,103 +293,8 @@ def grouped(
         yield waiting
 
 
-def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
-    """Yields the raw rows of several files, joined where their columns are alike.
-
-    Rows keep their order. Each has its own origin and position; what complaints call a
-    row is its place among all of them: see `RawRows.places`.
-
-    Args:
-      raws: of small files, in source order.
-      most_bytes: of columns, about, that are joined.
-    """
-    waiting: list[RawRows] = []
-    size = 0
-    for raw in raws:
-        length = sum(column.nbytes for column in raw.columns.values())
-        if waiting and (size + length > most_bytes or not _alike(waiting[-1], raw)):
-            yield _joined_files(waiting)
-            waiting, size = [], 0
-        waiting.append(raw)
-        size += length
-    if waiting:
-        yield _joined_files(waiting)
-
-
-def _alike(one: RawRows, other: RawRows) -> bool:
-    """Whether raw rows of two files have the same columns."""
-    types = [{n: c.type for n, c in raw.columns.items()} for raw in (one, other)]
-    return types[0] == types[1]
-
-
-def _joined_files(raws: Sequence[RawRows]) -> RawRows:
-    """Returns the raw rows of several files as one, numbered by their place in all."""
-    if len(raws) == 1:
-        return raws[0]
-    first = raws[0]
-    skipped = collections.Counter[str]()
-    refused: list[Complaint] = []
-    places: list[npt.NDArray[np.int64]] = []
-    # Where the places of each begin, and what to add to its own ones.
-    begins, shifts = [], []
-    base = 0
-    for raw in raws:
-        # Places are numbers of the file's rows, or else count from 0.
-        shift = base - (raw.block.first_row if raw.places is None else 0)
-        places.append((raw.numbers if raw.places is None else raw.places) + shift)
-        refused += _shifted(raw.refused, shift)
-        begins.append(base)
-        shifts.append(shift)
-        base += raw.block.rows
-        skipped.update(raw.skipped)
-    return RawRows(
-        dataclasses.replace(first.block, rows=base),
-        {
-            name: pa.concat_arrays([raw.columns[name] for raw in raws])
-            for name in first.columns
-        },
-        np.concatenate([raw.numbers for raw in raws]),
-        refused,
-        _rejecter(raws, begins, shifts),
-        pa.concat_arrays(map(origins_of, raws)),
-        dict(skipped),
-        places=np.concatenate(places),
-        positions=np.concatenate(
-            [
-                raw.block.positions_of(raw.numbers)
-                if raw.positions is None
-                else raw.positions
-                for raw in raws
-            ]
-        ),
-    )
-
-
-def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:
-    """Returns complaints about rows whose numbers are moved by `shift`."""
-    return [(number + shift, reason, text) for number, reason, text in complaints]
-
-
 def origins_of(raw: RawRows) -> pa.StringArray:
     """Returns the origin of each row: its own, or else that of the block."""
     if raw.origins is not None:
         return raw.origins
     return pa.repeat(pa.scalar(raw.block.origin, pa.string()), len(raw.numbers))
-
-
-def _rejecter(
-    raws: Sequence[RawRows], begins: Sequence[int], shifts: Sequence[int]
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what lets each file make the rejections of its own rows."""
-
-    def owner(complaint: Complaint) -> int:
-        return int(np.searchsorted(begins, complaint[0], side="right")) - 1
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out: list[Rejection] = []
-        for index, group in itertools.groupby(complaints, owner):
-            raw, shift = raws[index], shifts[index]
-            out += raw.rejections(_shifted(group, -shift))
-        return out
-
-    return reject

@@ -7,9 +7,9 @@ import pytest
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.file_runs import TableSource, run_files_of, run_stop
+from transforms.formats.file_runs import TableSource, gathered, run_files_of, run_stop
 from transforms.formats.input_files import InlineListing, InputFiles
-from transforms.formats.raw_rows import RawRows, gathered
+from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import SMALL_BYTES, InputFile
 
 BLOCK = 8 << 20

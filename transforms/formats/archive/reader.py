@@ -40,8 +40,8 @@ from transforms.formats.archive.webdataset import (
     are_samples,
 )
 from transforms.formats.file_names import is_image_name
-from transforms.formats.file_runs import file_notes
-from transforms.formats.raw_rows import RawRows, gathered, grouped
+from transforms.formats.file_runs import file_notes, gathered
+from transforms.formats.raw_rows import RawRows, grouped
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
     SMALL_BYTES,

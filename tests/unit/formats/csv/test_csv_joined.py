@@ -14,7 +14,8 @@ from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.reader import runs_to_join
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.raw_rows import RawRows, gathered
+from transforms.formats.file_runs import gathered
+from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, TableReader
 
 NAMES = ("a", "b")
