@@ -14,7 +14,6 @@ from transforms.core.infer import texts as exact
 from transforms.core.infer import texts as texts_of_columns
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
-from transforms.errors import SpecError
 
 CASES = {
     "integers": (["1", "-2", "+3", None], Kind.INT64),
@@ -102,17 +101,6 @@ def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(
     other, label = infer_columns(columns, label_column="y").features
     assert label == feature_of("y", kind, is_label=True)
     assert not other.is_label
-
-
-def test_an_unknown_label_names_the_nearest_column() -> None:
-    """A typo is answered with what was perhaps meant."""
-    with pytest.raises(
-        SpecError, match="there is no 'spcies'; the nearest name is 'species'"
-    ):
-        infer_columns(
-            {"island": pa.array(["a"]), "species": pa.array(["b"])},
-            label_column="spcies",
-        )
 
 
 def test_evidence_tells_what_was_seen() -> None:

@@ -129,16 +129,6 @@ def test_a_leading_zero_is_found_wherever_it_is(feature: Feature) -> None:
         assert np.flatnonzero(found.bad).tolist() == [place]
 
 
-@pytest.mark.parametrize("kind", [Kind.TEXT, Kind.LABEL, Kind.IMAGE, Kind.BYTES])
-def test_text_keeps_every_word(kind: Kind) -> None:
-    """NA, nan, spaces and the empty text are values; only null is missing."""
-    texts = ["NA", " x ", "", "007", None, "nan"]
-    coerced = coerce(pa.array(texts), Feature("t", kind))
-    plain = pa.array(texts).cast(row_type(Feature("t", kind)))
-    assert coerced.values.equals(plain)
-    assert coerced.bad is None
-
-
 MANY = 100_000
 
 
