@@ -84,28 +84,17 @@ def test_only_wanted_columns_are_read(tmp_path: pathlib.Path) -> None:
 
 def test_widths_are_no_drift(tmp_path: pathlib.Path) -> None:
     """int32 and int64, float and double, string and large_string go together."""
-    a = pa.table(
-        {
-            "i": pa.array([1], pa.int32()),
-            "f": pa.array([0.5], pa.float32()),
-            "t": pa.array(["x"]),
-            "n": pa.nulls(1),
-        }
-    )
-    b = pa.table(
-        {
-            "n": pa.array([3]),
-            "t": pa.array(["y"], pa.large_string()),
-            "f": pa.array([1.5], pa.float64()),
-            "i": pa.array([2**40], pa.int64()),
-        }
-    )
-    pq.write_table(a, tmp_path / "a.parquet")
-    pq.write_table(b, tmp_path / "b.parquet")
-    read = read_all(ParquetReader(), tmp_path, ["a.parquet", "b.parquet"])
-    assert rows_of(read) == a.to_pylist() + [
-        dict(sorted(r.items(), key=lambda x: "iftn".index(x[0]))) for r in b.to_pylist()
+    narrow = pa.schema([("i", "int32"), ("f", "float32"), ("t", "utf8"), ("n", "null")])
+    wide = [("n", "int64"), ("t", "large_utf8"), ("f", "float64"), ("i", "int64")]
+    rows = [
+        {"i": 1, "f": 0.5, "t": "x", "n": None},
+        {"i": 2**40, "f": 1.5, "t": "y", "n": 3},
     ]
+    for name, row, schema in zip("ab", rows, (narrow, pa.schema(wide)), strict=True):
+        table = pa.Table.from_pylist([row], schema)
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet", "b.parquet"])
+    assert rows_of(read) == rows
     assert read.sample.columns["i"].type == pa.int64()
     assert read.sample.columns["i"].to_pylist() == [1, 2**40]
 
