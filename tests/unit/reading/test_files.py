@@ -219,29 +219,13 @@ def test_without_the_check(tmp_path: Folder) -> None:
 
 def test_missing_values_of_the_schema(tmp_path: Folder) -> None:
     """Those that no record holds; None for what is not given as it is stored."""
-    features = [
-        Feature("n", Kind.INT64),
-        Feature("below", Kind.INT64),
-        Feature("x", Kind.FLOAT),
-        Feature("flag", Kind.BOOL),
-        Feature("note", Kind.TEXT),
-        Feature("raw", Kind.BYTES),
-        Feature("image", Kind.IMAGE),
-        Feature("label", Kind.LABEL),
-        Feature("at", Kind.TIMESTAMP, unit="s"),
-        Feature("list", Kind.INT64, shape=(None,)),
-        Feature("box", Kind.BOX),
-    ]
-    row = {
-        **{"n": 3, "below": -7, "x": 1.5, "flag": True, "note": "a", "raw": b"b"},
-        **{
-            "image": _png("L"),
-            "label": "cat",
-            "at": 0,
-            "list": [1],
-            "box": [],
-        },
-    }
+    values = {"n": 3, "x": 1.5, "flag": True, "note": "a", "raw": b"b", "label": "cat"}
+    kinds = "int64 float bool text bytes label".split()
+    features = [Feature(n, Kind(k)) for n, k in zip(values, kinds, strict=True)]
+    features += [Feature("image", Kind.IMAGE), Feature("below", Kind.INT64)]
+    features += [Feature("at", Kind.TIMESTAMP, unit="s"), Feature("box", Kind.BOX)]
+    features.append(Feature("list", Kind.INT64, shape=(None,)))
+    row = {**values, "image": _png("L"), "below": -7, "at": 0, "list": [1], "box": []}
     write_kinds(tmp_path / "d", [row, {}], features)
 
     def absent(**looks: Any) -> dict[str, Any]:
