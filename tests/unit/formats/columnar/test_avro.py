@@ -162,26 +162,18 @@ def logical(kind: str, meaning: str, /, **more: Any) -> dict[str, Any]:
 
 
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5)
+MILLIS, MICROS = AT.replace(microsecond=6000), AT.replace(microsecond=6)
+OLD = MICROS.replace(year=1912, tzinfo=UTC)
+UUID = uuid.UUID("12345678123456781234567812345678")
+FIXED = {"name": "D", "size": 6, "precision": 6, "scale": 2}
 LOGICAL = {
     "date": (logical("int", "date"), datetime.date(2026, 11, 22)),
     "time_ms": (logical("int", "time-millis"), datetime.time(1, 2, 3, 4000)),
     "time_us": (logical("long", "time-micros"), datetime.time(1, 2, 3, 4)),
-    "at_ms": (
-        logical("long", "timestamp-millis"),
-        AT.replace(microsecond=6000, tzinfo=UTC),
-    ),
-    "at_us": (
-        logical("long", "timestamp-micros"),
-        AT.replace(year=1912, microsecond=6, tzinfo=UTC),
-    ),
-    "local_ms": (
-        logical("long", "local-timestamp-millis"),
-        AT.replace(microsecond=6000),
-    ),
-    "local_us": (
-        logical("long", "local-timestamp-micros"),
-        AT.replace(microsecond=6),
-    ),
+    "at_ms": (logical("long", "timestamp-millis"), MILLIS.replace(tzinfo=UTC)),
+    "at_us": (logical("long", "timestamp-micros"), OLD),
+    "local_ms": (logical("long", "local-timestamp-millis"), MILLIS),
+    "local_us": (logical("long", "local-timestamp-micros"), MICROS),
     "dec": (
         logical("bytes", "decimal", precision=10, scale=3),
         decimal.Decimal("-12345.678"),
@@ -190,11 +182,8 @@ LOGICAL = {
         logical("bytes", "decimal", precision=60, scale=0),
         decimal.Decimal(10**59),
     ),
-    "fixed_dec": (
-        logical("fixed", "decimal", name="D", size=6, precision=6, scale=2),
-        decimal.Decimal("3.50"),
-    ),
-    "uuid": (logical("string", "uuid"), uuid.UUID("12345678123456781234567812345678")),
+    "fixed_dec": (logical("fixed", "decimal", **FIXED), decimal.Decimal("3.50")),
+    "uuid": (logical("string", "uuid"), UUID),
 }
 
 
