@@ -1,10 +1,8 @@
 """The files of a dataset as they were when it was opened."""
 
 import functools
-import itertools
 import logging
 import os
-import resource
 import threading
 from collections.abc import Sequence
 
@@ -13,8 +11,9 @@ import pyarrow as pa
 from transforms.core.files import open_regular
 from transforms.errors import SourceError, source_error
 from transforms.formats.tfrecord_files.dataset import Shard
+from transforms.storage.drafts import most_files
 from transforms.storage.files import storage
-from transforms.storage.paths import is_remote
+from transforms.storage.paths import common_folder, is_remote
 
 # A lock for each process: one that another thread holds in the middle of a fork is
 # never released in the child.
@@ -44,13 +43,6 @@ class OpenFile:
 
     def __del__(self) -> None:
         self._close(self.descriptor)
-
-
-@functools.cache
-def most_files() -> int:
-    """Returns how many files of a folder may be open: a quarter of all that may."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(allowed // 4, 1) if allowed != resource.RLIM_INFINITY else 1 << 16
 
 
 class Folder:
@@ -161,10 +153,8 @@ def folder_of(shards: Sequence[Shard]) -> str:
 
     Empty where those of a disk are in several.
     """
-    folders = sorted({os.path.dirname(shard.path) for shard in shards})
+    folders = {os.path.dirname(shard.path) for shard in shards}
     if len(folders) < 2:
-        return folders[0] if folders else ""
-    if not is_remote(folders[0]):
-        return ""
-    pairs = zip(folders[0].split("/"), folders[-1].split("/"), strict=False)
-    return "/".join(a for a, _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
+        return next(iter(folders), "")
+    paths = [shard.path for shard in shards]
+    return common_folder(paths) if is_remote(paths[0]) else ""

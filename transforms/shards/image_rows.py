@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.image.resize import AS_STORED, Geometry, turns
@@ -166,26 +165,20 @@ def derived_columns(
 
 
 def store_fingerprints(
-    key: ShardKey,
-    rows: ShardRows,
-    *,
-    values: Sequence[int],
-    positions: npt.NDArray[np.int64],
-    store: Store,
-) -> Fingerprints | None:
-    """Stores the fingerprints of the images of one shard; None where it has none.
+    key: ShardKey, rows: ShardRows, prints: Sequence[tuple[int, int]], store: Store
+) -> Fingerprints:
+    """Stores the fingerprints of the images of one shard.
 
     Args:
       key: the shard.
       rows: of the shard.
-      values: n fingerprints; see `transforms.core.placing.leakage.fingerprint_image`.
-      positions: of their rows in `rows.table`; a row may have several images.
+      prints: of each image, its fingerprint (see `fingerprint_image`) and the position
+        of its row in `rows.table`; a row may have several images. At least one.
       store: where to put them; a second attempt puts the same.
     """
-    if not values:
-        return None
     split, number = key
-    origins, numbers = rows.places(positions)
+    values, positions = zip(*prints, strict=True)
+    origins, numbers = rows.places(np.array(positions))
     packed = pack_fingerprints(
         np.array(values, np.uint64), np.zeros(len(values), np.int64), numbers, origins
     )

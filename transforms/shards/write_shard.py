@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
-import numpy as np
 import pyarrow as pa
 
 from transforms.core.arrays import return_freed_memory
@@ -88,9 +87,7 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         done, indexes, rows = persistently(work, path=path)
         # One by one: a disk that fails now and then would fail at one of several.
         for name, data in indexes.items():
-            store.announce(name)
-            index_path = os.path.join(store.dataset, name)
-            storage(index_path).write_file(memoryview(data), attempts=store.attempts)
+            store.write_beside(name, memoryview(data))
     return _finished([ShardDraft((), done, rows)], store)[0]
 
 
@@ -197,14 +194,7 @@ def _content(
     )
     prints = None
     if out.prints:
-        values, positions = zip(*out.prints, strict=True)
-        prints = store_fingerprints(
-            task.key,
-            rows,
-            values=values,
-            positions=np.array(positions),
-            store=job.store,
-        )
+        prints = store_fingerprints(task.key, rows, out.prints, job.store)
     rejected = out.rejects.finish()
     logs = () if rejected is None else (rejected,)
     return ShardDone(shard, logs, prints), indexes, out.log.piece()

@@ -140,9 +140,8 @@ class _WriteFile(beam.DoFn):
             return self._finish_group()
 
     def _finish_group(self) -> list[ShardDone]:
-        """Finishes the group; leaves a receipt of its shards."""
-        if self.group is None:
-            return []
+        """Finishes the group, which is there; leaves a receipt of its shards."""
+        assert self.group is not None
         shards = [(task.known_as, done) for task, done in self.group.finish()]
         lasting = []
         for known_as, done in shards:

@@ -7,6 +7,7 @@ Syncs at the same time share them.
 
 import concurrent.futures
 import contextlib
+import functools
 import io
 import operator
 import resource
@@ -107,15 +108,16 @@ class CountedSink(io.RawIOBase):
         return self._size
 
 
-def most_drafts() -> int:
-    """Returns how many files should wait to be published together.
-
-    Each keeps a descriptor open: a quarter of those that the process may have.
-    """
+@functools.cache
+def most_files() -> int:
+    """Returns how many files of one use may be open: a quarter of all that may."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed == resource.RLIM_INFINITY:
-        return _FILES
-    return max(min(_FILES, allowed // 4), 1)
+    return max(allowed // 4, 1) if allowed != resource.RLIM_INFINITY else 1 << 16
+
+
+def most_drafts() -> int:
+    """Returns how many files, which stay open, should wait to be published together."""
+    return min(_FILES, most_files())
 
 
 def publish_together(drafts: Sequence[Draft], *, check: Callable[[], None]) -> None:

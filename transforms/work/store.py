@@ -221,7 +221,7 @@ class Store:
                 persistently(make, path=path)
         return path
 
-    def write_beside(self, name: str, data: bytes) -> FileFacts:
+    def write_beside(self, name: str, data: bytes | memoryview) -> FileFacts:
         """Writes a file of the dataset beside its shards; returns its facts."""
         storage(self.announce(name)).write_file(data, attempts=self.attempts)
         return FileFacts(name, len(data), google_crc32c.value(data))
@@ -307,12 +307,9 @@ class Store:
         path = os.path.join(self.segments, name)
         views = [memoryview(message) for message in messages]
 
-        def write() -> None:
+        with self.at_work():
             # Not synced: what a power loss has damaged differs from its checksums.
             storage(path).write_file(*views, attempts=self.attempts, durable=False)
-
-        with self.at_work():
-            persistently(write, path=path)
         return name
 
     def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:

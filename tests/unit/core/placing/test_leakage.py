@@ -172,16 +172,10 @@ def test_images_of_a_shard(store: Store, many_origins: bool) -> None:
         columns[segment.ORIGIN_COLUMN] = ["a.jpg", "b.jpg", "c.jpg"]
     rows = ShardRows.of([("t.csv", pa.record_batch(columns))], seed=1, shuffle=True)
     found = [
-        store_fingerprints(
-            (split, 3), rows, values=[9, 8], positions=np.array([2, 0]), store=store
-        )
+        store_fingerprints((split, 3), rows, [(9, 2), (8, 0)], store)
         for split in ("train", "test")
     ]
-    nothing = np.zeros(0, np.int64)
-    assert not store_fingerprints(
-        ("train", 4), rows, values=[], positions=nothing, store=store
-    )
-    (leaks,) = check_leaks([f for f in found if f], LeakRule(), store).leaks
+    (leaks,) = check_leaks(found, LeakRule(), store).leaks
     origins = ("a.jpg", "c.jpg") if many_origins else ("t.csv", "t.csv")
     assert leaks.examples == (
         (Place("test", origins[0], 4), Place("train", origins[0], 4)),
