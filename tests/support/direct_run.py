@@ -100,10 +100,12 @@ def _run(job: Job) -> str:
     facts: list[Any] = []
     segments: list[Any] = []
     if job.resumes:
-        stage = read.ReuseBlocks(source, store, by_position)
-        looking = _crossed(read._LookUp(stage))
         blocks = _sorted(
-            [out for b in blocks for out in looking.process(b)],
+            [
+                out
+                for block in blocks
+                for out in read._look_up(block, source, store, by_position)
+            ],
             {
                 read.FACTS: facts,
                 read.REJECTS: facts,

@@ -47,6 +47,7 @@ FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
 SEGMENTS = "segments"
 _WORD_BYTES = 8
+_blocks_reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
 
 
 class _BatchCoder(beam.coders.Coder):
@@ -364,39 +365,29 @@ class ReuseBlocks(Stage):
     def expand(self, blocks: beam.PCollection[Block]) -> Any:
         """Looks up each block by itself."""
         return blocks | "Look up" >> (
-            beam.ParDo(_LookUp(self))
+            beam.FlatMap(_look_up, self.source, self.store, self.by_position)
             .with_output_types(Block)
             .with_outputs(FACTS, REJECTS, SEGMENTS, FINGERPRINTS, main="fresh")
         )
 
 
-class _LookUp(beam.DoFn):
+def _look_up(
+    block: Block, source: Source, store: Store, by_position: bool
+) -> Iterator[Any]:
     """Yields what an earlier run has made of a block, or else the block itself."""
-
-    def __init__(self, stage: ReuseBlocks) -> None:
-        super().__init__()
-        self.source = stage.source
-        self.store = stage.store
-        self.by_position = stage.by_position
-        self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
-
-    def setup(self) -> None:
-        self.store.check_worker()
-
-    def process(self, block: Block) -> Iterator[Any]:
-        """Yields the facts an earlier run stored for a block, or else the block."""
-        input_digest = self.source.input_digest(block, by_position=self.by_position)
-        pieces = find_block(self.store, input_digest)
-        if pieces is None:
-            yield block
-            return
-        self.reused.inc()
-        for piece in pieces:
-            for fact in (piece.read, piece.placed):
-                yield beam.pvalue.TaggedOutput(FACTS, fact)
-            for log in piece.rejects:
-                yield beam.pvalue.TaggedOutput(REJECTS, log)
-            for key, stored in piece.segments:
-                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(stored)))
-            if piece.fingerprints is not None:
-                yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)
+    store.check_worker()
+    input_digest = source.input_digest(block, by_position=by_position)
+    pieces = find_block(store, input_digest)
+    if pieces is None:
+        yield block
+        return
+    _blocks_reused.inc()
+    for piece in pieces:
+        for fact in (piece.read, piece.placed):
+            yield beam.pvalue.TaggedOutput(FACTS, fact)
+        for log in piece.rejects:
+            yield beam.pvalue.TaggedOutput(REJECTS, log)
+        for key, stored in piece.segments:
+            yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(stored)))
+        if piece.fingerprints is not None:
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

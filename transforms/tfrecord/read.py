@@ -12,7 +12,7 @@ import dataclasses
 import glob
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -32,6 +32,7 @@ from transforms.errors import SourceError, SpecError, source_error
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, plain
 
+_records_read = beam.metrics.Metrics.counter("tfrecord", "records_read")
 # What readers of TFRecord files know.
 COMPRESSIONS = {
     CompressionTypes.UNCOMPRESSED: Compression.NONE,
@@ -167,48 +168,36 @@ class ReadAllTFRecords(beam.PTransform):
             | "List files" >> beam.FlatMap(list_files).with_output_types(_File)
             | "Spread" >> beam.Reshuffle()
             | "Read files"
-            >> beam.ParDo(
-                _ReadFile(self.coder, compression, with_filename=self.with_filename)
+            >> beam.FlatMap(
+                _read_file, self.coder, compression, self.with_filename
             ).with_output_types(
                 beam.typehints.Tuple[str, kind] if self.with_filename else kind
             )
         )
 
 
-class _ReadFile(beam.DoFn):
+def _read_file(
+    file: _File, coder: coders.Coder, compression: str, with_filename: bool
+) -> Iterator[Any]:
     """Yields the records of a file, decoded; then checks its stated size and CRC32C."""
-
-    def __init__(
-        self, coder: coders.Coder, compression: str, *, with_filename: bool
-    ) -> None:
-        super().__init__()
-        self.with_filename = with_filename
-        self.decode = None if type(coder) is coders.BytesCoder else coder.decode
-        self.compression = compression
-        self.records_read = beam.metrics.Metrics.counter("tfrecord", "records_read")
-
-    def process(self, file: _File) -> Iterator[Any]:
-        path, stated = file.path, file.stated
-        with storage(path).opened() as stream:
-            reader = TFRecordReader(
-                stream, compression=self.compression, allow_empty=True
-            )
-            for batch in reader.batches():
-                payloads = batch.to_list()
-                self.records_read.inc(len(payloads))
-                records = (
-                    payloads if self.decode is None else map(self.decode, payloads)
-                )
-                if self.with_filename:
-                    yield from ((path, record) for record in records)
-                else:
-                    yield from records
-        if stated is not None:
-            reader.check_stated(
-                records=stated.records,
-                stored_bytes=stated.bytes,
-                crc32c=stated.crc32c,
-            )
+    path, stated = file.path, file.stated
+    with storage(path).opened() as stream:
+        reader = TFRecordReader(stream, compression=compression, allow_empty=True)
+        for batch in reader.batches():
+            records: Iterable[Any] = batch.to_list()
+            _records_read.inc(len(batch))
+            if type(coder) is not coders.BytesCoder:
+                records = map(coder.decode, records)
+            if with_filename:
+                yield from ((path, record) for record in records)
+            else:
+                yield from records
+    if stated is not None:
+        reader.check_stated(
+            records=stated.records,
+            stored_bytes=stated.bytes,
+            crc32c=stated.crc32c,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ def checks_first(stage: ast.ClassDef) -> bool:
     [
         (
             "read",
-            {"_input_numbers", "_blocks_of_input", "_ReadRows", "_LookUp", "_admit"},
+            {"_input_numbers", "_blocks_of_input", "_ReadRows", "_look_up", "_admit"},
         ),
         ("place", {"CutByShard", "count_shards"}),
         ("stratify", {"_HashClasses", "_cut"}),
