@@ -38,10 +38,9 @@ from transforms.stages.job_plan import (
     PlanInput,
     Publication,
 )
-from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import CountShards, PlaceRows
 from transforms.stages.read import ListBlocks, ReadBlocks, ReuseBlocks
-from transforms.stages.stratify import TakeStrata, await_strata
+from transforms.stages.splits import CheckLeaks, TakeStrata, await_strata
 from transforms.stages.write import WriteCatalogue, WriteShards
 from transforms.work.store import Store
 

@@ -36,7 +36,7 @@ from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.scan import CsvDialect
 from transforms.formats.json_lines.reader import JsonLinesReader, learned
 from transforms.formats.table import InputFile
-from transforms.stages.stratify import hash_classes
+from transforms.stages.splits import hash_classes
 
 Folder = pathlib.Path
 HALVES = "train=0.5,test=0.5"

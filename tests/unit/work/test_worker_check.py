@@ -188,9 +188,8 @@ def checks_first(stage: ast.ClassDef) -> bool:
             {"_input_numbers", "_blocks_of_input", "_ReadRows", "_look_up", "_admit"},
         ),
         ("place", {"CutByShard", "count_shards"}),
-        ("stratify", {"_HashClasses", "_cut"}),
+        ("splits", {"_HashClasses", "_cut", "_check_leaks_of_job"}),
         ("write", {"_WriteFile", "_write_catalogue_part"}),
-        ("leak_check", {"_check_leaks_of_job"}),
         ("commit", {"_split_facts_and_commit"}),
     ],
 )

@@ -25,7 +25,7 @@ from transforms.core.placing.leakage import (
 from transforms.core.placing.sharding import ShardRows
 from transforms.shards.image_rows import store_fingerprints
 from transforms.stages.job_plan import LeakRule
-from transforms.stages.leak_check import check_leaks
+from transforms.stages.splits import check_leaks
 from transforms.work.split_tables import new_lock_in
 from transforms.work.store import Store
 

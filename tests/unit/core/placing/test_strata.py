@@ -26,7 +26,7 @@ from transforms.core.placing.strata import (
     sum_counts,
 )
 from transforms.errors import EncodingError
-from transforms.stages.stratify import hash_classes
+from transforms.stages.splits import hash_classes
 
 NAMES = ("train", "val", "test")
 
