@@ -109,6 +109,7 @@ VALUES: Mapping[str, Any] = {
     "array of datetime64, no dimension": np.array(np.datetime64("2024-05-01")),
     "[]": [],
     "[1, 2]": [1, 2],
+    "[1, 2, 3, 4]": [1, 2, 3, 4],
     "(1, 2)": (1, 2),
     "range(2)": range(2),
     "[1, True]": [1, True],

@@ -197,59 +197,6 @@ def test_whole_arrays_are_refused_with_row_and_value(
     assert str(caught.value).startswith(f"row {row}: feature 'x' of kind ")
 
 
-@pytest.mark.parametrize(
-    ("values", "shape", "wanted"),
-    [
-        (
-            [[[1, 2], [3, 4]], None, [5, 6, 7, 8]],
-            (2, 2),
-            [[1, 2, 3, 4], None, [5, 6, 7, 8]],
-        ),
-        ([np.ones((3, 2), int), [], [[9, 9]]], (None, 2), [[1] * 6, [], [9, 9]]),
-        (
-            [np.ones((2, 1), int), np.ones((1, 3), int)],
-            (None, None),
-            [[[1], [1]], [[1] * 3]],
-        ),
-        (
-            [[[1], [2, 3]], [], [[]], None],
-            (None, None),
-            [[[1], [2, 3]], [], [[]], None],
-        ),
-    ],
-)
-def test_lists_of_a_shape(values: list[Any], shape: Any, wanted: list[Any]) -> None:
-    """Nested or flat, lists or arrays, mixed: stored row by row."""
-    feature = Feature("x", Kind.INT64, shape=shape)
-    column = column_of(values, feature)
-    assert column.type == row_type(feature)
-    assert column.to_pylist() == wanted
-
-
-@pytest.mark.parametrize(
-    ("value", "shape"),
-    [
-        ([1, 2, 3], (2,)),
-        ([[1, 2], [3]], (2, 2)),
-        ([[1, 2], [3]], (None, 2)),
-        ([[1]], (None,)),
-        ([1, 2], (None, None)),
-        ([[[1]]], (None, None)),
-        (np.ones((2, 3), int), (3, 2)),
-        (np.ones(3, int), (None, 2)),
-        ([[], []], (2, 3)),
-        (5, (None,)),
-    ],
-    ids=str,
-)
-def test_lists_of_another_shape_are_refused(value: Any, shape: Any) -> None:
-    """Beside a row that fits, so that it is judged by itself, and alone."""
-    feature = Feature("x", Kind.INT64, shape=shape)
-    for values in ([value], [None, value]):
-        with pytest.raises(EncodingError, match=rf"row {len(values)}: feature 'x'"):
-            column_of(values, feature)
-
-
 def outcome(array: np.ndarray, feature: Feature) -> tuple[str, str]:
     """Returns type and values of the column, or the row that does not fit."""
     try:
