@@ -17,9 +17,8 @@ from transforms.errors import (
     raising_in_python,
 )
 from transforms.reading.condition import quoted
-from transforms.reading.records import Records
+from transforms.reading.records import Records, Split
 from transforms.reading.rows import Looks
-from transforms.reading.stream import Split
 from transforms.reading.view import View
 from transforms.storage.paths import absolute, is_remote, plain
 

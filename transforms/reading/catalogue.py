@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from transforms.core.schema import Feature
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.dataset import Edition
+from transforms.reading.folder import replaced
 from transforms.reading.positions import Longs
-from transforms.reading.records import replaced
 from transforms.reading.rows import by_id, class_names
 from transforms.storage.files import storage
 

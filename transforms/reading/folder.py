@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from transforms.core.files import open_regular
-from transforms.errors import SourceError, source_error
-from transforms.formats.tfrecord_files.dataset import Shard
+from transforms.errors import DamageError, SourceError, source_error
+from transforms.formats.tfrecord_files.dataset import Edition, Shard
 from transforms.storage.drafts import most_files
 from transforms.storage.files import storage
 from transforms.storage.paths import common_folder, is_remote
@@ -158,3 +158,14 @@ def folder_of(shards: Sequence[Shard]) -> str:
         return next(iter(folders), "")
     paths = [shard.path for shard in shards]
     return common_folder(paths) if is_remote(paths[0]) else ""
+
+
+def replaced(edition: Edition) -> DamageError | None:
+    """Returns the error of a dataset that was replaced; None where it was not."""
+    change = edition.replacement()
+    if not change:
+        return None
+    return DamageError(
+        f"The dataset must stay as it was when it was opened; it was replaced while "
+        f"open: {change}. Open it again."
+    )

@@ -1,16 +1,21 @@
-"""The serialised records of a split, by position, each with its checksums checked."""
+"""The serialised records of a split, by position, each with its checksums checked.
+
+And a split as all views of it share it: its records, features and catalogue.
+"""
 
 import bisect
+import dataclasses
 import functools
 import itertools
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
 import numpy as np
 
+from transforms.core.schema import Feature
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
@@ -25,7 +30,6 @@ from transforms.core.tfrecord.index import index_file, parse_index, scan_records
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.walk import first_damage
 from transforms.errors import (
-    DamageError,
     ExampleError,
     RecordKindError,
     SourceError,
@@ -34,14 +38,17 @@ from transforms.errors import (
     bounded,
 )
 from transforms.formats.tfrecord_files.dataset import Edition, Shard
+from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.folder import (
     Folder,
     ForkSafeLocks,
     folder_of,
     lock_of,
+    replaced,
     warn_once,
 )
 from transforms.reading.positions import Longs
+from transforms.reading.rows import Looks
 from transforms.storage.files import read_ahead
 
 # Reads of a store at the same time.
@@ -366,17 +373,6 @@ class Records:
         return replaced(self._edition) or damage
 
 
-def replaced(edition: Edition) -> DamageError | None:
-    """Returns the error of a dataset that was replaced; None where it was not."""
-    change = edition.replacement()
-    if not change:
-        return None
-    return DamageError(
-        f"The dataset must stay as it was when it was opened; it was replaced while "
-        f"open: {change}. Open it again."
-    )
-
-
 def _wrong_length(data: bytes, starts: Longs, lengths: Longs) -> tuple[int, str] | None:
     """Returns the first record whose header does not state its length."""
     count, headers = len(data) - HEADER_BYTES + 1, starts - HEADER_BYTES
@@ -397,3 +393,29 @@ def located(error: ExampleError, records: Records, position: int) -> ExampleErro
         # Its message says what to do.
         return RecordKindError(f"{path}: record {record:,}: {what}.")
     return ExampleError(bounded(f"{path}: record {record:,}: {what}. {advice}"))
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Split:
+    """What all views of a split share.
+
+    Attributes:
+      records: of the split.
+      features: of the dataset, by name.
+      looks: how values are given.
+      again: how another process opens the same split: a function and its arguments.
+      path: of the dataset, for people.
+      name: of the split; empty where there are none.
+      catalogue: of the split; None for none.
+    """
+
+    records: Records
+    features: Mapping[str, Feature]
+    looks: Looks
+    again: tuple[Callable[..., "Split"], tuple[Any, ...]]
+    path: str
+    name: str
+    catalogue: CatalogueRows | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., "Split"], tuple[Any, ...]]:
+        return self.again

@@ -1,4 +1,6 @@
-"""Records as rows: dicts of plain and NumPy values, all with the same keys.
+"""Records as rows: dicts of plain and NumPy values, or columns in Arrow.
+
+Dicts have all the same keys:
 
 | feature              | value                                                       |
 | -------------------- | ----------------------------------------------------------- |
@@ -15,6 +17,15 @@
 | boxes                | a float32 array of shape (n, 4): xmin, ymin, xmax, ymax      |
 | raw tensor           | an array of its type and shape                              |
 | missing              | None, or what `missing` says                                |
+
+Columns are decoded one by one:
+
+| feature   | column                                                              |
+| --------- | ------------------------------------------------------------------- |
+| label     | int64 class ids; with names: dictionary<int32, string>, one for all |
+|           | batches, in the order of the ids                                    |
+| timestamp | timestamp in its unit and UTC                                       |
+| others    | as `transforms.formats.tfrecord_files.typed_rows` says              |
 """
 
 import dataclasses
@@ -26,6 +37,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.example.messages import message
 from transforms.core.schema import BOX_SIDES, Feature, Kind
@@ -168,6 +180,56 @@ class RowDecoder:
                 return row
         (row,) = self.rows(PayloadBatch.of([record]))
         return row
+
+
+class Columns:
+    """Decodes records to record batches of one schema.
+
+    Args:
+      features: with the class names of labels as vocabularies.
+      named: whether labels are class names.
+    """
+
+    def __init__(self, features: Sequence[Feature], *, named: bool) -> None:
+        self._rows = by_id(features)
+        single = [feature for feature in features if named and not feature.shape]
+        self._names = class_names(single)
+        fields = [
+            pa.field(field.name, pa.dictionary(pa.int32(), pa.string()))
+            if field.name in self._names
+            else field
+            for field in self._rows.schema
+        ]
+        self.schema = pa.schema(fields)
+
+    def batch(self, payloads: PayloadBatch) -> pa.RecordBatch:
+        """Returns n records as n rows.
+
+        Raises:
+          ExampleError: a record does not hold what a feature must, or a class id has
+            no name.
+        """
+        return self.of_rows(self._rows.batch(payloads, ""))
+
+    def of_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows with class ids as rows of the schema. Raises as `batch`."""
+        if not self._names:
+            return rows
+        columns = [
+            self._named(name, column) if name in self._names else column
+            for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _named(self, name: str, ids: pa.Array) -> pa.DictionaryArray:
+        names = self._names[name]
+        ends = pc.min_max(ids).as_py()
+        if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < len(names):
+            raise ExampleError(
+                f"label {name!r} must be one of {len(names):,} class ids; found "
+                f"{ends['min']:,} to {ends['max']:,}. Read it with labels='ids'."
+            )
+        return pa.DictionaryArray.from_arrays(ids.cast(pa.int32()), names)
 
 
 def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any]]:

@@ -22,9 +22,8 @@ from transforms.reading.positions import (
     places_of,
     whole_number,
 )
-from transforms.reading.records import located
-from transforms.reading.rows import RowDecoder
-from transforms.reading.stream import Columns, Split
+from transforms.reading.records import Split, located
+from transforms.reading.rows import Columns, RowDecoder
 from transforms.storage.files import read_ahead
 
 _Item = TypeVar("_Item")
@@ -342,7 +341,7 @@ class View(_Sequence[dict[str, Any]]):
         """Yields the rows as Arrow batches of `rows` rows; the last may have fewer.
 
         Labels are ids; with `labels="names"` they are names, in one dictionary for all
-        batches. See `transforms.reading.stream`.
+        batches. See `transforms.reading.rows`.
 
         Raises as `[i]` does; SpecError where `rows` is below 1.
         """

@@ -15,7 +15,7 @@ from transforms.core.arrays import regrouped
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
-from transforms.reading.stream import Columns
+from transforms.reading.rows import Columns
 from transforms.reading.view import View
 
 NAMES = pa.dictionary(pa.int32(), pa.string())
