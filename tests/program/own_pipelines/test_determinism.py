@@ -28,7 +28,7 @@ from transforms.core.placing import hashes
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.hashes import hash_texts
 from transforms.rows import spool, typed_rows
-from transforms.shards import shard_job
+from transforms.shards import shard_records
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -110,7 +110,7 @@ def test_sizes_of_pieces(
     monkeypatch.setattr(spool, "MOST_WAITING", 7)
     monkeypatch.setattr(spool, "PIECE_BYTES", 2_000)
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(shard_job, "_CHUNK_CELLS", 40)
+    monkeypatch.setattr(shard_records, "_CHUNK_CELLS", 40)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected
 
