@@ -16,9 +16,10 @@ _DESCRIPTIONS = (
 # Names of version 0.2 that are gone -> what to do instead; for one release.
 _REMOVED = dict.fromkeys(
     _DESCRIPTIONS,
-    "it is gone. Give `features=` the words of a spec, such as {'x': 'float'} or "
+    "Give `features=` the words of a spec, such as {'x': 'float'} or "
     "{'x': {'kind': 'float', 'shape': [None]}}.",
 )
+_REMOVED["read_examples"] = "Give the files to `open_dataset`, and take its split ''."
 
 
 def lazy_names(
@@ -34,10 +35,11 @@ def lazy_names(
     homes = {name: home for home, its_names in names.items() for name in its_names}
 
     def get(name: str) -> Any:
+        if name in _REMOVED:
+            # `from MODULE import NAME` would hide the text of an AttributeError.
+            raise ImportError(f"{name} is gone. {_REMOVED[name]}", name=module)
         if name not in homes:
             message = f"module {module!r} has no attribute {name!r}"
-            if name in _REMOVED:
-                message = f"{message}: {_REMOVED[name]}"
             raise AttributeError(message, name=name, obj=owner)
         value = getattr(importlib.import_module(homes[name]), name)
         # Later uses find the attribute and do not call this function.

@@ -66,6 +66,14 @@ REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
         "zlib": "zlib streams are read, not written. Take gzip, which is the same "
         "deflate with another frame."
     },
+    "unknown_label": {
+        "append": "Write parts with --part, or give --like DATASET: --allow "
+        "new-classes appends new names."
+    },
+    "format": {
+        "fixed": "Read the records with NumPy and give the array to `convert` of "
+        "Python: records = np.fromfile(path, dtype, offset=header_bytes)."
+    },
 }
 # What manifests say of jobs that did not set such a setting; of others, nothing or no.
 OLD_DEFAULTS: Mapping[str, Any] = {
