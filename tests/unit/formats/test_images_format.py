@@ -1,6 +1,5 @@
 """Folders of images: which files, which layout, which labels and splits."""
 
-import dataclasses
 import pathlib
 import unicodedata
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.planning.recognition import choose_files
-from tests.support.sources import write_files
 from transforms.core.model import Block
 from transforms.core.reasons import Skipped
 from transforms.errors import SourceError, SpecError
@@ -22,7 +20,6 @@ from transforms.formats.images import ImageListReader, Listing
 from transforms.formats.input_files import write_listing
 from transforms.formats.tree_shape import SPLIT_WORDS
 from transforms.storage.file_list import FileList
-from transforms.storage.files import storage
 from transforms.storage.paths import FileEntry
 
 Folder = pathlib.Path
@@ -121,20 +118,6 @@ def test_trees_without_a_rule(paths: list[str], shown: str) -> None:
     assert caught.value.exit_code == 4
 
 
-def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
-    """Files of other kinds anywhere are skipped and do not change the layout."""
-    hidden = ("train/Thumbs.db", ".hidden/cat/1.jpg")
-    others = ("README.md", "cat/README", "docs/deep/er/notes.txt")
-    write_files(tmp_path, dict.fromkeys(("cat/1.jpg", *hidden, *others), b"x"))
-    kept, skipped, _ = choose_files(
-        storage(str(tmp_path)).list_tree(), takes=is_image_name
-    )
-    listing = images.list_images(kept, skipped, root=str(tmp_path))
-    assert column(listing, "path") == ["cat/1.jpg"]
-    assert listing.labels == ("cat",)
-    assert listing.skipped == {"hidden": 2, "other_suffix": 3}
-
-
 @pytest.mark.parametrize(
     ("paths", "patterns", "wanted", "left_out"),
     [
@@ -209,16 +192,6 @@ def test_limit_takes_the_first_in_source_order() -> None:
     assert listing.labels == ("a", "b")
     assert listing.skipped == {"hidden": 2, "beyond_limit": 1}
     assert listing.bytes == 13 + 12 + 10
-
-
-def test_arrival_order_decides_nothing() -> None:
-    """The listing is the same however the entries came."""
-    paths = ["train/b/1.jpg", "train/a/2.jpg", "test/b/1.jpg", "test/é/1.jpg"]
-    found = [FileEntry(path, len(path), 0) for path in paths]
-    first = images.list_images(FileList.of(found), {}, root="")
-    second = images.list_images(FileList.of(found[::-1]), {}, root="")
-    assert first.rows.table().equals(second.rows.table())
-    assert dataclasses.replace(first, rows=second.rows) == second
 
 
 def test_source_order_is_by_normal_form() -> None:
