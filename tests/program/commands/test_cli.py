@@ -52,7 +52,7 @@ with segments.waiting(where):
 
 # Steps to stop the program in: module, function, and how long it then waits.
 STEPS = {
-    "planning": ("beam_pipeline.planning.request", "find_inputs", 3),
+    "planning": ("beam_pipeline.planning.plan", "find_inputs", 3),
     "running": ("transforms.shards.write_shard", "draft_shard", 3),
     "long running": ("transforms.shards.write_shard", "draft_shard", 8),
     "about to publish": ("transforms.publishing.local", "publish", 2),
