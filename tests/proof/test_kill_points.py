@@ -5,7 +5,6 @@ Runs are those of `tests.support.direct_run`, each in a process of its own.
 
 import dataclasses
 import errno
-import hashlib
 import json
 import os
 import pathlib
@@ -23,8 +22,13 @@ from tests.conftest import Headline
 from tests.support.datasets import seen_at
 from tests.support.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.support.file_operations import watched
-from tests.support.killed_runs import at_operation, failing, kill, operations
-from tests.support.outputs import contents
+from tests.support.killed_runs import (
+    at_operation,
+    failing,
+    kill,
+    operations,
+    whole_dataset,
+)
 from tests.support.segments import IN_FILES, IN_MEMORY, decide, waiting
 from tests.support.stress import sizes
 from transforms.errors import TargetError
@@ -162,25 +166,8 @@ class Place:
         shutil.copytree(self.saved, self.out.parent)
 
     def found(self) -> dict[str, str] | None:
-        """Returns what a reader finds: the files that a manifest names; None if none.
-
-        A manifest whose files are not all there, or not as it says, is an error.
-        """
-        try:
-            text = (self.out / "manifest.json").read_text()
-        except FileNotFoundError:
-            return None
-        manifest = json.loads(text)
-        dataset = manifest["dataset"]
-        shards = [shard for split in dataset["splits"] for shard in split["shards"]]
-        beside = (*dataset["files"], *manifest["derived"])
-        named = {facts["file"]: facts for facts in (*shards, *beside)}
-        digests = {"": dataset["digest"]}
-        for name, data in contents(self.out).items():
-            assert len(data) == named[name]["bytes"], name
-            digests[name] = hashlib.sha256(data).hexdigest()
-        assert digests.keys() - {""} == named.keys()
-        return digests
+        """Returns what a reader finds."""
+        return whole_dataset(self.out)
 
     def check_view(self) -> str:
         """Returns "old", "new" or "nothing": what a reader finds now."""

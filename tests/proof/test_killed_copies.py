@@ -2,8 +2,6 @@
 
 import dataclasses
 import errno
-import hashlib
-import json
 import os
 import pathlib
 import shutil
@@ -15,8 +13,13 @@ from beam_pipeline.commands import copies
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, REFUSED, forked
-from tests.support.killed_runs import at_operation, failing, kill, operations
-from tests.support.outputs import contents
+from tests.support.killed_runs import (
+    at_operation,
+    failing,
+    kill,
+    operations,
+    whole_dataset,
+)
 from tests.support.runs import command
 from tests.support.stress import sizes
 from transforms.storage import folders, retry
@@ -82,18 +85,10 @@ class Place:
         shutil.copytree(self.saved, self.work)
 
     def found(self) -> dict[str, str] | None:
-        """Returns the files of the dataset at the target; None for none.
-
-        A manifest whose files are not all there, or not as it says, is an error.
-        """
-        path = self.out / "manifest.json"
-        if not path.exists():
-            return None
-        assert command("verify", self.out, "--quiet").code == 0
-        out = {"": json.loads(path.read_text())["dataset"]["digest"]}
-        for name, data in contents(self.out).items():
-            out[name] = hashlib.sha256(data).hexdigest()
-        return out
+        """Returns the files of the sound dataset at the target; None for none."""
+        found = whole_dataset(self.out)
+        assert found is None or command("verify", self.out, "--quiet").code == 0
+        return found
 
     def check_view(self) -> str:
         """Returns what a reader finds now; the source is always whole."""

@@ -1,7 +1,5 @@
 """The whole program killed: at chosen file operations, and whenever it happens."""
 
-import hashlib
-import json
 import os
 import pathlib
 import random
@@ -14,7 +12,7 @@ import pytest
 
 from tests.conftest import Headline
 from tests.support import segments
-from tests.support.outputs import contents
+from tests.support.killed_runs import whole_dataset
 from tests.support.runs import python
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
@@ -80,19 +78,6 @@ def finish(source: Folder, out: Folder, *options: object) -> str:
     return said + errors
 
 
-def found(out: Folder) -> dict[str, str] | None:
-    """Returns the digests of a whole dataset; None where there is none."""
-    if not (out / "manifest.json").exists():
-        return None
-    dataset = json.loads((out / "manifest.json").read_text())["dataset"]
-    shards = [shard for split in dataset["splits"] for shard in split["shards"]]
-    named = {facts["file"]: facts["bytes"] for facts in (*shards, *dataset["files"])}
-    files = {name: data for name, data in contents(out).items() if name in named}
-    assert {name: len(data) for name, data in files.items()} == named
-    digests = {n: hashlib.sha256(data).hexdigest() for n, data in files.items()}
-    return {**digests, "": dataset["digest"]}
-
-
 class Place:
     """Two sources of one shape, and what each of them gives."""
 
@@ -103,13 +88,13 @@ class Place:
         self.out = root / "work" / "out"
         self.out.parent.mkdir()
         finish(self.old_source, self.out, *options, "--name", "set")
-        self.old = found(self.out)
+        self.old = whole_dataset(self.out)
         shutil.copytree(self.out, root / "saved")
         self.saved = root / "saved"
         started = time.monotonic()
         finish(self.source, self.out, *options, "--name", "set")
         self.seconds = time.monotonic() - started
-        self.new = found(self.out)
+        self.new = whole_dataset(self.out)
         assert None not in (self.old, self.new)
         assert self.old != self.new
 
@@ -121,10 +106,10 @@ class Place:
 
     def check(self, *, fresh: bool) -> str:
         """Checks what a reader finds now, and what a rerun ends with."""
-        now = found(self.out)
+        now = whole_dataset(self.out)
         assert now in (self.new, None if fresh else self.old)
         finish(self.source, self.out, *self.options, "--name", "set")
-        assert found(self.out) == self.new
+        assert whole_dataset(self.out) == self.new
         assert os.listdir(self.out.parent) == ["out"]
         return "new" if now == self.new else "before"
 

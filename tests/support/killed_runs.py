@@ -1,12 +1,15 @@
 """Runs in a process of their own that die or fail at one of their file operations."""
 
+import hashlib
 import json
 import os
+import pathlib
 import signal
 from collections.abc import Callable
 
 from tests.support.direct_run import COMMITTED, forked
 from tests.support.file_operations import watched
+from tests.support.outputs import contents
 
 Run = Callable[[], object]
 
@@ -56,3 +59,22 @@ def failing(code: int) -> Callable[[], None]:
         raise OSError(code, os.strerror(code))
 
     return fail
+
+
+def whole_dataset(out: pathlib.Path) -> dict[str, str] | None:
+    """Returns the digests of the files that a manifest names; None without one.
+
+    A manifest whose files are not all there, or not as it says, is an error.
+    """
+    try:
+        manifest = json.loads((out / "manifest.json").read_text())
+    except FileNotFoundError:
+        return None
+    dataset = manifest["dataset"]
+    shards = [shard for split in dataset["splits"] for shard in split["shards"]]
+    beside = (*dataset["files"], *manifest["derived"])
+    named = {facts["file"]: facts["bytes"] for facts in (*shards, *beside)}
+    files = contents(out)
+    assert {name: len(data) for name, data in files.items()} == named
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return {**digests, "": dataset["digest"]}
