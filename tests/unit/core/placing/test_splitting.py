@@ -52,16 +52,11 @@ def test_split_names_that_readers_take() -> None:
 @pytest.mark.parametrize(
     ("source", "names", "parts", "by", "message"),
     [
-        (SplitSource.SHARES, ("a", "a"), ("1", "1"), "", "differ in name"),
         (SplitSource.SHARES, ("a", "b"), ("1",), "", "needs a share"),
         (SplitSource.COLUMN, ("a",), ("1", "1"), "", "needs a share"),
         (SplitSource.TABLE, ("a",), ("1", "1"), "", "needs a share"),
         (SplitSource.STRATIFIED, ("a", "b"), ("1",), "label", "needs a share"),
-        (SplitSource.SHARES, ("a", "b"), ("1", "0"), "", "above 0"),
-        (SplitSource.SHARES, ("a", "b"), ("1", "-1/2"), "", "above 0"),
         (SplitSource.SHARES, ("a", "all"), ("1", "1"), "", "split is named"),
-        (SplitSource.STRATIFIED, ("a",), ("1",), "", "feature of the classes"),
-        (SplitSource.SHARES, ("a",), ("1",), "label", "feature of the classes"),
     ],
 )
 def test_rules_that_cannot_be(
