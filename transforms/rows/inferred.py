@@ -156,7 +156,7 @@ def _is_parent(name: str, kinds: Mapping[str, Counts], tally: Tally) -> bool:
 
 
 def _check_no_values(name: str, found: Iterable[Counts]) -> None:
-    """Raises EncodingError where a column is a mapping in some rows and not in all."""
+    """Raises EncodingError where a column to infer is a mapping in some rows only."""
     first, *_ = _groups(found)
     if first.values:
         raise EncodingError(
@@ -170,7 +170,7 @@ def _check_no_values(name: str, found: Iterable[Counts]) -> None:
 
 
 def _groups(found: Iterable[Counts]) -> list[Counts]:
-    """Returns the counts of types that do not join, those with most values first.
+    """Returns counts by inferred types that do not join, those with most values first.
 
     Types are joined in a fixed order, for joining is not associative: an integer joins
     floats and decimals, which do not join.
@@ -188,7 +188,7 @@ def _groups(found: Iterable[Counts]) -> list[Counts]:
 
 
 def _rank(counts: Counts) -> tuple[int, int, str]:
-    """Returns the place of a type in the fixed order: bool, int64, float, text."""
+    """Returns the place of an inferred type in the order bool, int64, float, text."""
     leaf, depth = counts.type, 0
     while is_list(leaf):
         leaf, depth = leaf.value_type, depth + 1
@@ -197,7 +197,7 @@ def _rank(counts: Counts) -> tuple[int, int, str]:
 
 
 def _joined(name: str, found: Iterable[Counts]) -> Counts:
-    """Returns the counts of the type that a column is to have."""
+    """Returns the counts of the type that is inferred for a column."""
     first, *others = _groups(found)
     total = sum(counts.values for counts in (first, *others))
     if not others or first.values * 100 >= total * _OF_100:
@@ -219,7 +219,7 @@ def _joined(name: str, found: Iterable[Counts]) -> Counts:
 
 
 def _in_words(kind: pa.DataType) -> str:
-    """Returns the name of a type as Python's users know it."""
+    """Returns the name of an inferred type as Python's users know it."""
     if is_list(kind):
         return f"list of {_in_words(kind.value_type)}"
     if isinstance(kind, pa.FixedShapeTensorType):

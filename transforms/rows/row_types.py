@@ -44,6 +44,7 @@ _ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+")
 Row = Mapping[str, Any]
 
 
+@functools.cache
 def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
     """Returns what makes a mapping of a row of a type; None where it is no row.
 
@@ -64,16 +65,6 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
         # Not a copy, for nothing changes a row.
         return vars
     return None
-
-
-_converters: dict[type[Any], Callable[[Any], Row] | None] = {}
-
-
-def converter(kind: type[Any]) -> Callable[[Any], Row] | None:
-    """As `as_mapping`, for types that are asked for again and again."""
-    if kind not in _converters:
-        _converters[kind] = as_mapping(kind)
-    return _converters[kind]
 
 
 def how_to_map(kind: type[Any]) -> str:
@@ -150,7 +141,7 @@ def _is_no_row(kind: Any) -> bool:
 
 
 def refuse(text: bytes, found: Fault, *, known_by: str = "", stage: str) -> Rejection:
-    """Returns the rejection of a row.
+    """Returns the rejection of a row of any type.
 
     Args:
       text: its values, see `values_as_json`.
@@ -172,7 +163,7 @@ def refuse(text: bytes, found: Fault, *, known_by: str = "", stage: str) -> Reje
 
 
 def values_as_json(row: Any) -> bytes:
-    """Returns the values of a row, or of any other element, as one text.
+    """Returns the values of a row of any type, or of another element, as JSON.
 
         >>> values_as_json({"b": 1.0, "a": {2}, "c": None})
         b'{"a": "{2}", "b": 1}'
@@ -184,7 +175,7 @@ def values_as_json(row: Any) -> bytes:
 
 
 def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """Returns a value in types of JSON; what JSON lacks as text.
+    """Returns a value of any type in types of JSON; what JSON lacks as text.
 
     Args:
       value: any.

@@ -6,7 +6,6 @@ What columns are to be is known once all rows are counted.
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -270,9 +269,7 @@ class Spool:
         homeless = splits.index == NOWHERE
         if homeless.any():
             # Of a table of ids: then rows have keys.
-            self._refuse_rows(
-                rows, homeless, functools.partial(_no_split_fault, batch.keys)
-            )
+            self._refuse_rows(rows, homeless, lambda row: _no_split(batch.keys[row]))
             if not homeless.all():
                 self._add_piece(rows.filter(pa.array(~homeless)))
             return
@@ -367,7 +364,7 @@ def _halves(elements: list[Any]) -> list[list[Any]]:
 
 
 def _is_sound(batch: pa.RecordBatch) -> bool:
-    """Whether names and types are ones that rows can have, whatever the values."""
+    """Whether a batch to spool has names and types that rows can have."""
     try:
         batch_of_table(batch)
     except _FAULTS:
@@ -375,12 +372,10 @@ def _is_sound(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _no_split_fault(keys: pa.StringArray, place: int) -> Fault:
+def _no_split(key: pa.Scalar) -> Fault:
     """Returns the fault of a row whose key the table of ids lacks."""
-    return Fault(
-        Reason.BAD_SPLIT,
-        f"key {keys[place].as_py()!r} has no split in the table of ids",
-    )
+    message = f"key {key.as_py()!r} has no split in the table of ids"
+    return Fault(Reason.BAD_SPLIT, message)
 
 
 class Waiting(list[Any]):

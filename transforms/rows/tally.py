@@ -22,9 +22,9 @@ from transforms.core.arrays import (
     is_list,
     numpy_mask,
     offsets_of,
-    parents_of,
     raw_values,
     rows_holding,
+    values_and_rows,
 )
 from transforms.core.infer.evidence import (
     LargeNumbers,
@@ -151,17 +151,14 @@ def new_classes(
         column = next((n for n in names if n in rows.schema.names), None)
         if column is None:
             continue
-        items = rows.column(column)
-        while is_list(items.type):
-            items = items.flatten()
+        items, _ = values_and_rows(rows.column(column))
         bare = Feature("", Kind.LABEL, separator=feature.separator)
         items = items.unique().drop_null()
         typed, misfits = conform({"": items}, Schema((bare,)), len(items), "")
         texts = typed.column(0)
         for misfit in misfits:
             texts = texts.filter(pa.array(~misfit.bad))
-        while is_list(texts.type):
-            texts = texts.flatten()
+        texts, _ = values_and_rows(texts)
         new = {*texts.to_pylist()} - classes - {None}
         if new:
             out[feature.name] = frozenset(sorted(new)[:_MOST_NEW])
@@ -305,7 +302,7 @@ def _counts_of_floats(items: pa.Array, counts: Counts) -> Counts:
 
 
 def row_sizes(rows: pa.RecordBatch) -> Longs:
-    """Returns about how many bytes each of n rows takes as a record.
+    """Counts about how many bytes each of n rows takes as a record.
 
     A function of the values alone, not of how Arrow holds them.
     """
@@ -319,7 +316,7 @@ def row_sizes(rows: pa.RecordBatch) -> Longs:
 
 
 def _value_sizes(column: pa.Array) -> Longs:
-    """Returns about how many bytes the value of each row takes in an Example."""
+    """Counts about how many bytes the value of each row takes in an Example."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = column.type
@@ -342,7 +339,7 @@ def file_sizes(
     rule: RowRule,
     sizes_of: Callable[[Iterable[str]], Mapping[str, int]],
 ) -> Longs | None:
-    """Returns how many bytes the image files of n rows have; None for no paths.
+    """Counts the bytes of the image files of n rows; None for no paths.
 
     A file that is not there counts nothing: it is a reject later.
 
@@ -367,11 +364,9 @@ def file_sizes(
 def _paths(
     name: str, column: pa.Array, rule: RowRule
 ) -> tuple[Longs, list[str]] | None:
-    """Returns (row, path) of the image files that a column names; None for none."""
-    rows_of, is_named = np.arange(len(column)), _names_images(name, column, rule)
-    while is_list(column.type):
-        rows_of = rows_of[parents_of(column)]
-        column = column.flatten()
+    """Returns (row, path) of image files to count in a column; None for none."""
+    is_named = _names_images(name, column, rule)
+    column, rows_of = values_and_rows(column)
     if is_named is None or not pa.types.is_string(column.type):
         return None
     if name not in rule.images:
