@@ -6,7 +6,6 @@ give raw rows; typing, rejects, splits, keys and groups are the same for all.
 
 import abc
 import dataclasses
-import functools
 import hashlib
 import pickle
 import posixpath
@@ -212,7 +211,10 @@ class Source(abc.ABC):
         keep = blamed == -1
         rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
-        locate = functools.partial(_place, raw)
+
+        def locate(position: int, shown: str) -> str:
+            return f"{shown!r} in {_row(raw, position)}"
+
         roundings = roundings_of(columns, rows, schema, keep, locate)
         for name, mask in raw.cut.items():
             if len(at := np.flatnonzero(mask & keep)):
@@ -363,11 +365,6 @@ def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:
         position, path = first
         if never_seen := unseen(path, place=_row(raw, position)):
             raise never_seen
-
-
-def _place(raw: RawRows, position: int, shown: str) -> str:
-    """Returns a cell of a source and where it is, in words."""
-    return f"{shown!r} in {_row(raw, position)}"
 
 
 def _row(raw: RawRows, position: int) -> str:

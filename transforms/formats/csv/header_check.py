@@ -285,8 +285,7 @@ class LineEnds:
             return
         index = int(at[0]) if index is None else index
         numbers = raw.numbers if raw.places is None else raw.places
-        assert raw.reject is not None
-        (row,) = raw.reject([(int(numbers[index]), Reason.MALFORMED, "")])
+        (row,) = raw.rejections([(int(numbers[index]), Reason.MALFORMED, "")])
         self.example, self.place = cells[index], row.source
         if raw.block.first_line and row.line and row.raw:
             last = row.line + row.raw.count(b"\n")

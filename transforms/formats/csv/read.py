@@ -249,7 +249,7 @@ def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> 
 def repeats_header(
     columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
 ) -> Mask | None:
-    """Tells which of n rows repeat the header, as the second of two joined files does.
+    """Tells which of n rows read repeat the header, as in the second of joined files.
 
     Args:
       columns: n texts each; at least one.

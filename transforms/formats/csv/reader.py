@@ -30,11 +30,7 @@ from transforms.formats.csv.blocks import (
     sep_line,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.scan import (
-    WHITESPACE,
-    CsvDialect,
-    scanned,
-)
+from transforms.formats.csv.scan import WHITESPACE, CsvDialect, scanned
 from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import Unpacked, open_content
 from transforms.formats.raw_rows import Complaint, RawRows
@@ -241,11 +237,9 @@ class CsvFiles(TableReader):
         )
 
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            assert raw.reject is not None
             out = []
-            for (number, *_), rejection in zip(
-                complaints, raw.reject(complaints), strict=True
-            ):
+            rejections = raw.rejections(complaints)
+            for (number, *_), rejection in zip(complaints, rejections, strict=True):
                 owner = int(np.searchsorted(first_rows, number, side="right")) - 1
                 assert rejection.line is not None
                 before = int(first_lines[owner]) - run.header_lines
@@ -339,7 +333,7 @@ def runs_to_join(
     """
     run, header, size = Run(CsvDialect(), 0, [], [], []), b"", 0
     for file, dialect, data in contents:
-        is_new, begins = False, None
+        is_new, body, begins = False, b"", None
         if data is not None:
             is_new = not (header and dialect == run.dialect)
             if is_new:
@@ -347,8 +341,8 @@ def runs_to_join(
                 # The reader of single files says a fault again, where it should.
                 with contextlib.suppress(InputError):
                     header = header_of(data, file)
-            if header:
-                begins = _records_begin(data, header)
+            begins = _records_begin(data, header) if header else None
+            body = data[begins:]
         is_full = size >= most_bytes or len(run.files) == _MOST_FILES
         if is_new or begins is None or is_full:
             if run.files:
@@ -357,7 +351,7 @@ def runs_to_join(
             run, size = Run(dialect if is_new else run.dialect, lines, [], [], []), 0
         if data is None or begins is None:
             yield Run(dialect, 0, [file], [], [])
-        elif body := data[begins:]:
+        elif body:
             run.files.append(file)
             run.bodies.append(body if body[-1:] in _ENDS else body + b"\n")
             run.starts.append(begins)

@@ -189,9 +189,9 @@ def _sample_in(
     try:
         seen = _Seen(reader, looks(_PLACES))
     except InputError as error:
-        names_in = partial(_Seen.names_in, reader)
         by_origin = (
-            (look.file.origin, partial(names_in, look)) for look in looks(_PLACES)
+            (look.file.origin, partial(_Seen.names_in, reader, look))
+            for look in looks(_PLACES)
         )
         raise naming_others(error, by_origin) from error
     for places in _FEWER_PLACES:
@@ -306,8 +306,7 @@ class _Seen:
         for complaint in raw.refused:
             _, reason, message = complaint
             if reason is Reason.INVALID_ENCODING:
-                assert raw.reject is not None
-                (row,) = raw.reject([complaint])
+                (row,) = raw.rejections([complaint])
                 raise InputError(
                     f"{row.source}, {where or f'line {row.line}'}: {message}; name "
                     f"the file's encoding with --encoding, such as cp949 or latin-1"

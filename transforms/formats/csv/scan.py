@@ -42,7 +42,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CsvDialect:
-    r"""How the files of one source are written.
+    r"""The dialect that a scan goes by: how the files of one source are written.
 
     `CsvDialect()` is RFC 4180 with a header; `CsvDialect(delimiter="\t")` is TSV;
     `CsvDialect(header=False, columns=("id", "label"))` names the columns of a file
@@ -114,14 +114,14 @@ class CsvDialect:
 
 
 def is_mark(text: str) -> bool:
-    """Tells whether a text can be a delimiter, a quote or an escape."""
+    """Tells whether a scan can take a text for a delimiter, a quote or an escape."""
     return (
         len(text) == 1 and text.isascii() and not text.isalnum() and text not in "\r\n"
     )
 
 
 def _codec_name(encoding: str) -> str:
-    """Returns Python's name of an encoding; utf-8-sig is utf-8: marks are skipped."""
+    """Returns a dialect's encoding by Python's name; utf-8-sig is utf-8."""
     try:
         name = codecs.lookup(encoding).name
         bytes(4).decode(name, "surrogateescape")
@@ -130,6 +130,7 @@ def _codec_name(encoding: str) -> str:
             f"encoding must be a text encoding that Python knows, such as utf-8, "
             f"cp949 or latin-1; found {encoding!r}"
         ) from error
+    # Byte order marks are skipped in any case.
     return "utf-8" if name == "utf-8-sig" else name
 
 
@@ -297,7 +298,7 @@ def pieces_of(stream: Content, size: int = _PIECE_BYTES) -> Iterator[bytes]:
 
 
 def with_tabs(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes:
-    """Returns records with `WHITESPACE` between fields with one tab instead.
+    """Returns scanned records with one tab for the `WHITESPACE` between fields.
 
     Blanks at the ends of lines are left out; those in quotes stay.
     """

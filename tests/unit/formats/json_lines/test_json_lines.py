@@ -501,7 +501,7 @@ def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("transforms.formats.json_lines.cut.MAX_LINE_BYTES", 1 << 20)
 
     class Endless(io.BufferedIOBase):
-        def read(self, size: int | None = None, /) -> bytes:
+        def read(self, size: int | None = -1, /) -> bytes:
             return b"x" * (size or 0)
 
     with pytest.raises(SourceError, match="line 1: the line that starts here"):
