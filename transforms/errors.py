@@ -135,6 +135,15 @@ def source_error(message: str, error: Exception) -> SourceError:
 
 
 @contextlib.contextmanager
+def refusing(kind: type[BeamTFRecordError], what: str) -> Iterator[None]:
+    """Raises an error of ours for an OSError: what must hold, and why it does not."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
 def raising_in_python() -> Iterator[None]:
     """Lets errors through without their causes, and with a note if they name an option.
 

@@ -32,7 +32,7 @@ from beam_pipeline.terminal import count_text, print_line, size_text
 from transforms.core.image.formats import name_format
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.schema import Kind
-from transforms.errors import TargetError, UsageError
+from transforms.errors import TargetError, UsageError, refusing
 from transforms.reading.view import View
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -143,13 +143,10 @@ def _new_folder(output: str, dataset: str) -> Iterator[str]:
     parent, name = os.path.split(output)
     # Not by `tempfile`, whose folders are the user's only.
     folder = os.path.join(parent, f".{name}.export-{secrets.token_hex(4)}")
-    try:
+    with refusing(
+        TargetError, f"The output's folder must be writable; {parent!r} is not"
+    ):
         os.makedirs(folder)
-    except OSError as error:
-        raise TargetError(
-            f"The output's folder must be writable; {parent!r} is not: "
-            f"{error.strerror}."
-        ) from error
     try:
         with naming(output):
             yield folder

@@ -36,6 +36,7 @@ from transforms.errors import (
     TargetError,
     TFRecordError,
     UsageError,
+    refusing,
 )
 from transforms.storage import paths
 from transforms.storage.drafts import discarded_on_error, publish_together
@@ -148,13 +149,9 @@ def _check_targets(
                 f"The output must not exist; {path!r} does. Name another, or give "
                 f"--overwrite."
             )
-    try:
+    what = f"The folder of the output must be writable; {folder!r} is not"
+    with refusing(TargetError, what):
         os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise TargetError(
-            f"The folder of the output must be writable; {folder!r} is not: "
-            f"{error.strerror}."
-        ) from error
 
 
 def repair_file(

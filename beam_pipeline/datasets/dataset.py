@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.frame import HEADER_BYTES, framed_length
-from transforms.errors import DamageError, SourceError, UsageError, first_few
+from transforms.errors import DamageError, SourceError, UsageError, first_few, refusing
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import table_format
 from transforms.storage.files import storage
@@ -277,12 +277,8 @@ def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
 
 def _paths_in(folder: str) -> list[str]:
     """Returns the paths of files directly in a folder; UsageError if unreadable."""
-    try:
+    with refusing(UsageError, f"The folder must be readable; {folder!r} is not"):
         entries = storage(folder).entries_in(folder)
-    except OSError as error:
-        raise UsageError(
-            f"The folder must be readable; {folder!r} is not: {error.strerror}."
-        ) from error
     return [os.path.join(folder, entry.path) for entry in entries]
 
 

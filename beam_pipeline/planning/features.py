@@ -11,23 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.feature_checks import (
-    CONTRACT,
-    check_declarations,
-    check_hidden,
-    check_schema,
-    needs_column,
-    with_contract,
-)
-from beam_pipeline.planning.image_columns import (
-    Columns,
-    is_inline,
-    renamed_derived,
-    renamed_images,
-    with_file_paths,
-    with_images,
-    with_roles,
-)
+from beam_pipeline.planning import feature_checks, image_columns
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
 from transforms.core.rows.tensors import DATA_TYPES
@@ -40,7 +24,7 @@ from transforms.core.schema import (
     Unknown,
 )
 from transforms.core.vocabulary import Vocabulary, parse_names
-from transforms.errors import SpecError, nearest
+from transforms.errors import SpecError, nearest, refusing
 from transforms.formats.images import BACKGROUND
 from transforms.storage.files import storage
 
@@ -73,21 +57,21 @@ def declare(
     Raises:
       SpecError: it names a column that is not there, or says what makes no sense.
     """
-    check_declarations(spec, columns)
+    feature_checks.check_declarations(spec, columns)
     features = [f for f in inferred if f.source_column not in spec.drop]
     features = without_orphans(features, columns)
     if not is_tree:
-        features = with_images(
+        features = image_columns.with_images(
             *(features, columns, spec),
             images_named=images_named,
             image_files=image_files,
         )
         if spec.labels or any(feature.kind is Kind.IMAGE for feature in features):
-            features = with_roles(features, spec)
-    features = with_file_paths(features, columns)
+            features = image_columns.with_roles(features, spec)
+    features = image_columns.with_file_paths(features, columns)
     features = override(features, spec.features, columns)
     features = with_vocabularies(features, spec)
-    check_schema(features, has_columns=bool(columns))
+    feature_checks.check_schema(features, has_columns=bool(columns))
     return Schema(tuple(features))
 
 
@@ -144,12 +128,8 @@ def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
     """
     if not isinstance(given, str):
         return tuple(given)
-    try:
+    with refusing(SpecError, f"The vocabulary {given!r} must be readable"):
         data = storage(given).read_bytes()
-    except OSError as error:
-        raise SpecError(
-            f"The vocabulary {given!r} must be readable: {error.strerror}."
-        ) from error
     return parse_names(data, path=given)
 
 
@@ -170,7 +150,9 @@ def vocabularies_of(schema: Schema) -> dict[str, Vocabulary]:
 
 
 def override(
-    features: Sequence[Feature], said: Mapping[str, FeatureSpec], columns: Columns
+    features: Sequence[Feature],
+    said: Mapping[str, FeatureSpec],
+    columns: image_columns.Columns,
 ) -> list[Feature]:
     """Returns the features with those declared in the place of what they are of.
 
@@ -196,17 +178,17 @@ def override(
         if feature.name in places:
             out += [made.pop(name) for name in places[feature.name]]
         elif feature.name in said:
-            check_hidden(feature, said)
+            feature_checks.check_hidden(feature, said)
             if feature.name in made:
                 out.append(made.pop(feature.name))
         else:
             out.append(feature)
-    return renamed_images([*out, *made.values()], places)
+    return image_columns.renamed_images([*out, *made.values()], places)
 
 
 def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature | None:
     """Returns the inferred feature that a declaration is of; None for none."""
-    if not needs_column(said):
+    if not feature_checks.needs_column(said):
         return None
     named = next((f for f in features if f.name == name), None)
     column = said.column or name
@@ -225,7 +207,7 @@ def _declared(
     name: str,
     said: FeatureSpec,
     base: Feature | None,
-    columns: Columns,
+    columns: image_columns.Columns,
     *,
     heir: bool,
 ) -> Feature:
@@ -239,13 +221,13 @@ def _declared(
       heir: whether it is what becomes of the base, its being the label included.
     """
     column = base.source_column if base and said.column is None else said.column or name
-    if needs_column(said) and base is None and column not in columns:
+    if feature_checks.needs_column(said) and base is None and column not in columns:
         raise SpecError(
             f"Feature {name!r} needs a column of the source; there is no {column!r}"
             f"{nearest(column, columns)}."
         )
     if base is not None and base.derived:
-        return renamed_derived(name, said, base)
+        return image_columns.renamed_derived(name, said, base)
     kind = _declared_kind(said, base)
     made = Feature(name, kind)
     if base is not None:
@@ -255,14 +237,15 @@ def _declared(
     if said.kind is not None:
         # Whoever says float knows that it rounds.
         changed.setdefault("inexact_integers", InexactIntegers.ROUND)
-    changed["column"] = column if needs_column(said) and column != name else ""
+    is_other = feature_checks.needs_column(said) and column != name
+    changed["column"] = column if is_other else ""
     made = dataclasses.replace(made, **changed)
     if kind is Kind.IMAGE and (base is None or base.kind is not Kind.IMAGE):
         says_missing = said.missing is not None or said.fill is not None
         missing = made.missing if says_missing else Missing.REJECT
-        inline = is_inline(made, columns.get(made.source_column))
+        inline = image_columns.is_inline(made, columns.get(made.source_column))
         made = dataclasses.replace(made, inline=inline, missing=missing)
-    return with_contract(_completed(made, said, columns), said)
+    return feature_checks.with_contract(_completed(made, said, columns), said)
 
 
 def _declared_kind(said: FeatureSpec, base: Feature | None) -> Kind:
@@ -308,7 +291,7 @@ def given_fields(said: FeatureSpec) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key in type(said).model_fields:
         value = getattr(said, key)
-        if value is None or key in ("kind", "column", *CONTRACT):
+        if value is None or key in ("kind", "column", *feature_checks.CONTRACT):
             continue
         field, make = makers.get(key, (key, lambda same: same))
         out[field] = make(value)
@@ -318,7 +301,9 @@ def given_fields(said: FeatureSpec) -> dict[str, Any]:
     return out
 
 
-def _completed(made: Feature, said: FeatureSpec, columns: Columns) -> Feature:
+def _completed(
+    made: Feature, said: FeatureSpec, columns: image_columns.Columns
+) -> Feature:
     """Returns a feature with what its kind needs and nobody said."""
     column = columns.get(made.source_column)
     more: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import MAX_BYTES, Filter, Mode, Resize
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP
 from transforms.core.manifest import FORMAT
-from transforms.errors import SpecError, closest
+from transforms.errors import SpecError, closest, refusing
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, shown
 
@@ -206,12 +206,8 @@ def load_spec(path: str) -> dict[str, Any]:
     Raises:
       SpecError: it cannot be read, or is not a mapping of settings.
     """
-    try:
+    with refusing(SpecError, f"The spec {path!r} cannot be read"):
         text = storage(path).read_bytes()
-    except OSError as error:
-        raise SpecError(f"The spec {path!r} cannot be read: {error.strerror}.") from (
-            error
-        )
     return read_spec(text, path)
 
 
@@ -306,8 +302,7 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
     """Returns validation errors, those of the branches of a union as one."""
     out: dict[str, Any] = {}
     for number, fault in enumerate(faults):
-        is_of_union = fault["msg"].startswith(_SHOULD)
-        name = _setting_path(fault) if is_of_union else str(number)
+        name = _setting_path(fault) if fault["msg"].startswith(_SHOULD) else str(number)
         if name in out:
             other = fault["msg"].removeprefix(_SHOULD)
             fault = out[name] | {"msg": f"{out[name]['msg']} or {other}"}
