@@ -1,4 +1,4 @@
-"""Airflow: converts the rows of each day, and checks the dataset.
+"""Airflow: converts the rows of each day as a part of one dataset, and checks the part.
 
 The operator comes with `apache-airflow-providers-apache-beam` and also imports
 `apache-airflow-providers-google`. It calls the program without a sub-command, with
@@ -38,11 +38,13 @@ with DAG(
         runner="DirectRunner",
         pipeline_options={
             "source": f"{DATA}/rows-{{{{ ds }}}}.csv",
-            "output": f"{DATA}/sets/rows-{{{{ ds }}}}",
+            "output": f"{DATA}/sets/rows",
+            "part": "{{ ds }}",
             "splits": "train=0.8,test=0.2",
+            "key_column": "number",
             "label_column": "label",
             "max_reject_rate": 0.001,
-            # A second run of the day replaces the first, or finds it up to date.
+            # A second run of the day replaces its part, or finds it up to date.
             "overwrite": True,
             "no_shuffle": True,
             "report_json": f"{DATA}/reports/rows-{{{{ ds }}}}.json",
@@ -54,7 +56,8 @@ with DAG(
     verify = BashOperator(
         task_id="verify",
         bash_command=(
-            f"{PYTHON} -m beam_pipeline verify {DATA}/sets/rows-{{{{ ds }}}} --quiet"
+            f"{PYTHON} -m beam_pipeline verify {DATA}/sets/rows/part={{{{ ds }}}} "
+            "--quiet"
         ),
     )
     convert >> verify

@@ -113,12 +113,13 @@ def test_task_converts_the_day(airflow: str, place: Folder) -> None:
     ours, beams = split_flags(command[3:], convert_command)
     assert {"--overwrite", "--no-shuffle", "--max-reject-rate=0.001"} <= set(ours)
     assert [flag.partition("=")[0] for flag in beams] == ["--labels"]
-    out = place / "sets" / f"rows-{DAY}"
+    part = f"part={DAY}"
     flags = ("--splits", "train=0.8,test=0.2", "--label-column", "label")
-    here = place / "here" / out.name
+    flags += ("--key-column", "number", "--part", DAY, "--no-shuffle")
+    here = place / "here" / "rows"
     here.parent.mkdir()
-    committed(convert(source, here, *flags, "--no-shuffle"), here)
-    same(out, here)
+    committed(convert(source, here, *flags), here / part)
+    same(place / "sets" / "rows" / part, here / part)
     report = json.loads((place / "reports" / f"rows-{DAY}.json").read_text())
     assert (report["status"], report["exit_code"]) == ("committed", 0)
     assert report["records"] == 300
@@ -137,4 +138,4 @@ def test_task_fails_as_the_program_does(airflow: str, place: Folder) -> None:
     report = json.loads((place / "reports" / f"rows-{DAY}.json").read_text())
     assert (report["status"], report["exit_code"]) == ("failed", 3)
     assert report["error"] == "RejectLimitError"
-    assert not (place / "sets" / f"rows-{DAY}").exists()
+    assert not (place / "sets" / "rows" / f"part={DAY}").exists()

@@ -349,7 +349,7 @@ def runs_to_join(
                 yield run
             lines = len(header.splitlines())
             run, size = Run(dialect if is_new else run.dialect, lines, [], [], []), 0
-        if data is None or begins is None:
+        if begins is None:
             yield Run(dialect, 0, [file], [], [])
         elif body:
             run.files.append(file)
