@@ -72,37 +72,6 @@ def test_a_kind_is_inferred(
     assert inference.features == (feature_of("c", kind),)
 
 
-def test_features_are_in_the_order_of_the_columns() -> None:
-    """Names and order are the source's, chunked or not."""
-    chunked = pa.chunked_array([["1"], ["x"]])
-    found = infer_columns({"z": chunked, "a": pa.array(["1", "2"])})
-    assert [(f.name, f.kind) for f in found.features] == [
-        ("z", Kind.TEXT),
-        ("a", Kind.INT64),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("texts", "kind"),
-    [
-        (["cat", "dog"], Kind.LABEL),
-        (["NA", "None", "null"], Kind.LABEL),
-        ([None], Kind.LABEL),
-        (["1", "2"], Kind.INT64),
-        (["0.5"], Kind.FLOAT),
-        (["True"], Kind.BOOL),
-    ],
-)
-def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(
-    texts: list[str | None], kind: Kind
-) -> None:
-    """Only names need a vocabulary."""
-    columns = {"x": pa.array(["a"]), "y": pa.array(texts, pa.string())}
-    other, label = infer_columns(columns, label_column="y").features
-    assert label == feature_of("y", kind, is_label=True)
-    assert not other.is_label
-
-
 def test_evidence_tells_what_was_seen() -> None:
     """Counts, range and examples are of the cells as their kind takes them."""
     texts = [*map(str, range(150)), "x", "NA", None]
