@@ -72,6 +72,15 @@ class FeatureColumn:
             rows = several if self.rows is None else self.rows[several]
             yield from zip(rows.tolist(), self.counts[several].tolist(), strict=True)
 
+    def first_but(self, size: int) -> tuple[int, int] | None:
+        """Returns the first record with another number of values, and that number."""
+        if self.counts is None:
+            return None if size == 1 else (self.first, 1)
+        for index in np.flatnonzero(self.counts != size)[:1]:
+            row = index if self.rows is None else self.rows[index]
+            return int(row), int(self.counts[index])
+        return None
+
     def single(self, count: int) -> pa.Array:
         """Returns the first value of each of n records; null where there is none."""
         if self.rows is None and self.counts is None:
@@ -285,108 +294,86 @@ def decode_examples(
     """
     if not isinstance(payloads, PayloadBatch):
         payloads = PayloadBatch.of(payloads)
+    count = len(payloads)
     wanted = None if schema is None else schema.names
     decoded = read_columns(payloads, wanted=wanted)
-    _check_types(decoded)
     if schema is None:
         names = sorted({*decoded.features, *decoded.untyped})
         schema = pa.schema([_field(name, decoded.features.get(name)) for name in names])
+    errors: dict[int, ExampleError] = {}
+    for row, error in itertools.islice(decoded.errors.items(), 1):
+        errors[row] = type(error)(f"example {row:,}: {error}")
+        errors[row].__cause__ = error
     arrays = [
-        _array(decoded.features.get(field.name, {}), field, len(payloads))
+        _array(decoded.features.get(field.name, {}), field, count, errors)
         for field in schema
     ]
+    if errors:
+        raise errors[min(errors)]
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     # A record batch without columns has no rows; a struct array without fields may.
-    none = pa.Array.from_buffers(pa.struct([]), len(payloads), [None], children=[])
+    none = pa.Array.from_buffers(pa.struct([]), count, [None], children=[])
     return pa.RecordBatch.from_struct_array(none)
 
 
-def _check_types(found: ExampleColumns) -> None:
-    """Raises the error of the first record that is no Example, or of another type."""
-    faults: dict[int, ExampleError] = {}
-    for name, columns in found.features.items():
-        if len(columns) > 1:
-            (first, kind), (row, other), *_ = sorted(
-                (column.first, kind) for kind, column in columns.items()
-            )
-            faults[row] = ExampleError(
-                f"feature {name!r} must have one type; found a {kind} in example "
-                f"{first:,} and a {other} in example {row:,}"
-            )
-    for row, error in found.errors.items():
-        faults[row] = type(error)(f"example {row:,}: {error}")
-        faults[row].__cause__ = error
-        break
-    if faults:
-        raise faults[min(faults)]
-
-
 def _field(name: str, columns: Mapping[str, FeatureColumn] | None) -> pa.Field:
-    """Returns the Arrow field of a feature: a list unless each has one value."""
-    for kind, column in (columns or {}).items():
-        value = VALUE_TYPES[kind]
-        return pa.field(name, value if column.counts is None else pa.large_list(value))
-    return pa.field(name, pa.null())
+    """Returns the Arrow field of a feature: a list unless each has one value.
+
+    Its type is that of the first record that has it.
+    """
+    if not columns:
+        return pa.field(name, pa.null())
+    kind, column = min(columns.items(), key=lambda item: item[1].first)
+    value = VALUE_TYPES[kind]
+    return pa.field(name, value if column.counts is None else pa.large_list(value))
 
 
 def _array(
-    columns: Mapping[str, FeatureColumn], field: pa.Field, count: int
+    columns: Mapping[str, FeatureColumn],
+    field: pa.Field,
+    count: int,
+    errors: dict[int, ExampleError],
 ) -> pa.Array:
     """Returns a feature's values in n examples, in the field's type.
 
+    Adds the errors of examples that do not fit by their rows, and by n the error of
+    values that the type does not hold.
+
     Raises:
-      ExampleError: an example does not fit the field.
+      SpecError: no feature has values of the field's type.
     """
-    needed = _list_of_column(field.name, field.type)
-    for kind, column in columns.items():
-        if kind != needed:
-            raise ExampleError(
-                f"feature {field.name!r} must be a {needed or 'feature without type'}; "
-                f"found a {kind} in example {column.first:,}"
-            )
-        _check_counts(column, field)
-        many = is_list(field.type)
-        array = column.lists(count) if many else column.single(count)
-        try:
-            return array.cast(field.type)
-        except pa.ArrowInvalid as error:
-            raise ExampleError(
-                f"feature {field.name!r} does not fit {field.type}: {error}"
-            ) from error
-    return pa.nulls(count, field.type)
-
-
-def _check_counts(column: FeatureColumn, field: pa.Field) -> None:
-    """Raises ExampleError where a record has not as many values as its type has."""
-    number = 1
-    if pa.types.is_fixed_size_list(field.type):
-        number = int(field.type.list_size)
-    elif is_list(field.type):
-        return
-    counts = np.ones(1, np.int64) if column.counts is None else column.counts
-    wrong = np.flatnonzero(counts != number)
-    if len(wrong):
-        position = int(wrong[0])
-        row = position if column.rows is None else column.rows[position]
-        raise ExampleError(
-            f"feature {field.name!r} must have {number} "
-            f"value{'' if number == 1 else 's'}; found {int(counts[position]):,} in "
-            f"example {int(row):,}"
+    name, kind, many = field.name, field.type, is_list(field.type)
+    values = kind.value_type if many else kind
+    known = [name for name, stored in VALUE_TYPES.items() if stored == values]
+    needed = "bytes_list" if is_bytes(values) else "".join(known)
+    if not (needed or pa.types.is_null(values)):
+        raise SpecError(
+            f"column {name!r} must be of int64, float32, binary or string, or a list "
+            f"of them; found {values}"
         )
-
-
-def _list_of_column(name: str, kind: pa.DataType) -> str:
-    """Returns which list a column is decoded from, by its type; "" for null."""
-    values = kind.value_type if is_list(kind) else kind
-    if values == pa.null():
-        return ""
-    if is_bytes(values):
-        return "bytes_list"
-    for name_of_list, stored in VALUE_TYPES.items():
-        if values == stored:
-            return name_of_list
-    raise SpecError(
-        f"column {name!r} must be of int64, float32, binary or string, or a list of "
-        f"them; found {values}"
-    )
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None if many else 1
+    array = pa.nulls(count, kind)
+    for stored, column in columns.items():
+        why = ""
+        if stored != needed:
+            row, seen = column.first, columns.get(needed)
+            as_in = f", as in example {seen.first:,}" if seen else ""
+            why = (
+                f"must be a {needed or 'feature without type'}{as_in}; found a {stored}"
+            )
+        elif size is not None and (odd := column.first_but(size)):
+            row, number = odd
+            why = f"must have {size} value{'' if size == 1 else 's'}; found {number:,}"
+        if why:
+            why = f"feature {name!r} {why} in example {row:,}"
+            errors.setdefault(row, ExampleError(why))
+            continue
+        try:
+            array = (column.lists if many else column.single)(count).cast(kind)
+        except pa.ArrowInvalid as error:
+            errors[count] = ExampleError(
+                f"feature {name!r} does not fit {kind}: {error}"
+            )
+            errors[count].__cause__ = error
+    return array

@@ -74,7 +74,9 @@ def test_absent_and_untyped_features_are_null() -> None:
 def test_feature_of_two_types_is_an_error() -> None:
     """It names the first example of either."""
     rows = [b"", ints(a=1), ints(b=1), serialise({"a": ("float_list", [1.0])})]
-    with pytest.raises(ExampleError, match=r"int64_list in example 1 .* in example 3"):
+    with pytest.raises(
+        ExampleError, match=r"int64_list, as in example 1; .* in example 3"
+    ):
         decode_examples(rows)
 
 
