@@ -206,15 +206,13 @@ def _members(
     for name in chosen:
         info = infos[name]
         # It compares the local header, and the checksum at its end.
-        member = archive.open(info)
+        member, size = archive.open(info), info.file_size
         if info.compress_type == zipfile.ZIP_STORED:
-            stream.seek(info.header_offset + _LOCAL_BYTES - _LOCAL_LENGTHS.size)
             begin = info.header_offset + _LOCAL_BYTES
+            stream.seek(begin - _LOCAL_LENGTHS.size)
             begin += sum(_LOCAL_LENGTHS.unpack(stream.read(_LOCAL_LENGTHS.size)))
-            size = info.file_size
             out.append(StoredArray(name, stream, origin, begin, size, member=member))
         else:
-            size = info.file_size
             out.append(StoredArray(name, member, origin, 0, size, packed=True))
     return out
 

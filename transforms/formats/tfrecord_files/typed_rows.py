@@ -42,10 +42,7 @@ from transforms.errors import (
     TFRecordError,
 )
 from transforms.formats.raw_rows import grouped
-from transforms.formats.tfrecord_files.dataset import (
-    Edition,
-    Shard,
-)
+from transforms.formats.tfrecord_files.dataset import Edition, Shard
 from transforms.formats.tfrecord_files.stored_features import (
     Composed,
     column_type,
@@ -238,9 +235,8 @@ def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
 
 def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
     """Returns timestamps as datetimes in UTC; ExampleError outside years 1 to 9999."""
-    kind, items = column.type, column
-    while not pa.types.is_timestamp(kind):
-        kind, items = kind.value_type, items.flatten()
+    items, _ = values_and_rows(column)
+    kind = items.type
     counts = items.cast(pa.int64())
     extent, scale = pc.min_max(counts).as_py(), _PER_SECOND[kind.unit]
     low, high = extent["min"], extent["max"]
