@@ -31,7 +31,7 @@ from transforms.formats.columnar.arrow_types import (
     CommonColumns,
     Features,
 )
-from transforms.formats.raw_rows import RawRows
+from transforms.formats.raw_rows import RawRows, grouped
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -389,3 +389,25 @@ def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return None
     return not_utf8(column)
+
+
+def size_of(batch: pa.RecordBatch) -> int:
+    """Returns how many bytes a batch takes; 0 without rows."""
+    # Arrow 25 crashes on the size of a union without rows.
+    return batch.nbytes if batch.num_rows else 0
+
+
+def in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yields batches as tables of about 16 MiB; a larger batch is several.
+
+    Those of Parquet end early where a column has dictionaries.
+    """
+
+    def parts() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            count = max(1, size_of(batch) // PIECE_BYTES)
+            rows = max(1, -(-batch.num_rows // count))
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+
+    return map(pa.Table.from_batches, grouped(parts(), size_of, PIECE_BYTES))

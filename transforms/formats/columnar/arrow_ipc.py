@@ -18,14 +18,15 @@ import pyarrow as pa
 
 from transforms.core.model import Block
 from transforms.formats.columnar.arrow_batches import (
-    PIECE_BYTES,
     PLACES,
     ColumnarFile,
     ColumnarReader,
     SampledRows,
+    in_pieces,
     piece_of,
     raw_rows,
     readable,
+    size_of,
 )
 from transforms.formats.columnar.arrow_types import (
     flat_columns,
@@ -33,7 +34,7 @@ from transforms.formats.columnar.arrow_types import (
     sources,
     stated_features,
 )
-from transforms.formats.raw_rows import RawRows, grouped
+from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, SourceFile, only, spread
 
 _FILE = b"ARROW1"
@@ -108,7 +109,7 @@ class _Batches(ColumnarFile):
         rows: int | None = 0
         for batch in map(_checked, self._reader):
             out.append(_cut(batch, budget))
-            budget -= _size(out[-1])
+            budget -= size_of(out[-1])
             rows += batch.num_rows
             if out[-1].num_rows < batch.num_rows or budget <= 0:
                 rows = None
@@ -137,7 +138,7 @@ class _Batches(ColumnarFile):
     def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces."""
         first = block.first_row
-        for table in _pieces(self._batches(first, block.rows or None)):
+        for table in in_pieces(self._batches(first, block.rows or None)):
             piece = piece_of(block, first, table.num_rows)
             if not block.rows:
                 # Of a stream only the bytes before its rows are known.
@@ -186,28 +187,9 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _size(batch: pa.RecordBatch) -> int:
-    """Returns how many bytes an IPC batch takes; 0 without rows."""
-    # Arrow 25 crashes on the size of a union without rows.
-    return batch.nbytes if batch.num_rows else 0
-
-
 def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
     """Returns every n-th row of an IPC batch, so as to take about `budget` bytes."""
-    step = -(-_size(batch) // max(budget, 1))
+    step = -(-size_of(batch) // max(budget, 1))
     if step <= 1:
         return batch
     return batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yields IPC batches as tables of about 16 MiB; a larger batch is several."""
-
-    def parts() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            count = max(1, _size(batch) // PIECE_BYTES)
-            rows = max(1, -(-batch.num_rows // count))
-            for start in range(0, batch.num_rows, rows):
-                yield batch.slice(start, rows)
-
-    return map(pa.Table.from_batches, grouped(parts(), _size, PIECE_BYTES))

@@ -29,11 +29,11 @@ from transforms.core.arrays import values_and_rows
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
-    PIECE_BYTES,
     PLACES,
     ColumnarFile,
     ColumnarReader,
     SampledRows,
+    in_pieces,
     joined_sample,
     piece_of,
     raw_rows,
@@ -46,7 +46,7 @@ from transforms.formats.columnar.arrow_types import (
     sources,
     stated_features,
 )
-from transforms.formats.raw_rows import RawRows, grouped
+from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -193,7 +193,7 @@ class _Parquet(ColumnarFile):
         own, *others = self._views
         instants = _int96_paths(own, paths or ("",)) if others else []
         takers = [_taker(_read(o, groups, instants)) for o in others if instants]
-        for table in _gathered(_read(own, groups, paths)):
+        for table in in_pieces(_read(own, groups, paths)):
             tables = [table, *(take(table.num_rows) for take in takers)]
             table, *exact = (whole.slice(0, stop - first) for whole in tables)
             piece = piece_of(block, first, table.num_rows)
@@ -222,7 +222,7 @@ class _Parquet(ColumnarFile):
                 if limit is not None and kept >= limit:
                     return
 
-        return [*map(flat_columns, _gathered(thinned()))]
+        return [*map(flat_columns, in_pieces(thinned()))]
 
     def _out_of_unit(
         self, columns: Mapping[str, pa.Array], exact: Sequence[pa.Table]
@@ -336,15 +336,6 @@ def _read(
     row_bytes = max(sum(map(_plain_bytes, chosen)) // rows, 1)
     at_once = max(1, min(_MANY_ROWS, _STEP_BYTES // row_bytes))
     return parquet.iter_batches(at_once, groups, paths, use_threads=False)
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yields Parquet batches as tables; each holds as much as a piece may.
-
-    Batches end early where a column has dictionaries.
-    """
-    groups = grouped(batches, lambda batch: batch.nbytes, PIECE_BYTES)
-    return map(pa.Table.from_batches, groups)
 
 
 def _taker(batches: Iterator[pa.RecordBatch]) -> Callable[[int], pa.Table]:

@@ -11,7 +11,7 @@ from tests.support.arrow_ipc import write
 from tests.support.arrow_tables import expected, mixed
 from tests.support.table_reading import listed, read_all, rows_of
 from transforms.errors import SourceError
-from transforms.formats.columnar import arrow_ipc
+from transforms.formats.columnar import arrow_batches
 from transforms.formats.columnar.arrow_ipc import ArrowReader
 
 
@@ -58,7 +58,7 @@ def test_large_batches_come_in_pieces(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A piece holds about as much as a piece may, in both formats."""
-    monkeypatch.setattr(arrow_ipc, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(arrow_batches, "PIECE_BYTES", 10_000)
     table = pa.table({"i": range(50_000)})
     for stream in (False, True):
         write(tmp_path / "a.arrow", table, stream=stream, rows=50_000)

@@ -15,7 +15,7 @@ from tests.support.table_reading import listed, read_all, rows_of
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
-from transforms.formats.columnar import parquet
+from transforms.formats.columnar import arrow_batches, parquet
 from transforms.formats.columnar.arrow_ipc import ArrowReader
 from transforms.formats.columnar.parquet import ParquetReader
 
@@ -47,7 +47,7 @@ def test_a_large_row_group_comes_in_pieces(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One row group is one block; its pieces stay near the size of a piece."""
-    monkeypatch.setattr(parquet, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(arrow_batches, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(parquet, "_STEP_BYTES", 2_000)
     table = pa.table({"i": np.arange(100_000)})
     pq.write_table(table, tmp_path / "a.parquet")
