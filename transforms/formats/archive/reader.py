@@ -28,17 +28,9 @@ from transforms.core.model import Block
 from transforms.core.reasons import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.archives import Archives, TableMember, in_memory
-from transforms.formats.archive.members import (
-    Member,
-    MemberList,
-    is_litter,
-    shown_name,
-)
+from transforms.formats.archive.members import Member, MemberList, is_litter, shown_name
 from transforms.formats.archive.row_archives import ArchiveImages
-from transforms.formats.archive.webdataset import (
-    WebDataset,
-    are_samples,
-)
+from transforms.formats.archive.webdataset import WebDataset, are_samples
 from transforms.formats.file_names import is_image_name
 from transforms.formats.file_runs import file_notes, gathered
 from transforms.formats.raw_rows import RawRows, grouped

@@ -270,7 +270,7 @@ class CsvFiles(TableReader):
 def _pieces(
     stream: Unpacked, origin: str, dialect: CsvDialect, limit_rows: int | None
 ) -> Iterator[tuple[bytes, Block]]:
-    """Yields pieces of the content of a compressed file."""
+    """Reads the content of a compressed file in pieces."""
     for piece in iter_blocks(
         stream, origin, dialect, block_bytes=_PIECE_BYTES, limit_rows=limit_rows
     ):

@@ -41,7 +41,7 @@ _Longs = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lines:
-    """The rows of a piece of text; n of them.
+    """The lines of a cut piece that are rows; n of them.
 
     Attributes:
       data: the text.
@@ -72,7 +72,7 @@ class Lines:
 
 
 def lines_of(data: bytes) -> Lines:
-    """Returns which lines of a text are rows."""
+    """Returns which lines of a cut text are rows."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == 10)
     total = len(ends)

@@ -380,7 +380,7 @@ def _first_bytes(file: SourceFile) -> bytes:
 def _pieces(
     file: SourceFile, limit: int | None, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[bytes, Block, int]]:
-    """Yields pieces of a file's content, and how much of the file was read so far."""
+    """Reads a file's content in pieces; yields how much of the file is read, too."""
     with open_content(file) as stream:
         for data, block in cut(stream, file.origin, piece_bytes, limit):
             used = block.stop

@@ -45,12 +45,7 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
 )
 from transforms.formats.columnar.arrow_types import CommonColumns
-from transforms.formats.raw_rows import (
-    Complaint,
-    RawRows,
-    rejecter,
-    rejection_of,
-)
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.table import (
     InputFile,
     Planned,
