@@ -114,8 +114,8 @@ def test_task_converts_the_day(airflow: str, place: Folder) -> None:
     assert {"--overwrite", "--no-shuffle", "--max-reject-rate=0.001"} <= set(ours)
     assert [flag.partition("=")[0] for flag in beams] == ["--labels"]
     part = f"part={DAY}"
-    flags = ("--splits", "train=0.8,test=0.2", "--label-column", "label")
-    flags += ("--key-column", "number", "--part", DAY, "--no-shuffle")
+    flags = ["--splits", "train=0.8,test=0.2", "--label-column", "label"]
+    flags += ["--key-column", "number", "--part", DAY, "--no-shuffle"]
     here = place / "here" / "rows"
     here.parent.mkdir()
     committed(convert(source, here, *flags), here / part)

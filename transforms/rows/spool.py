@@ -269,7 +269,7 @@ class Spool:
         homeless = splits.index == NOWHERE
         if homeless.any():
             # Of a table of ids: then rows have keys.
-            self._refuse_rows(rows, homeless, lambda row: _no_split(batch.keys[row]))
+            self._refuse_rows(rows, homeless, lambda row: _no_split(batch.keys, row))
             if not homeless.all():
                 self._add_piece(rows.filter(pa.array(~homeless)))
             return
@@ -372,9 +372,9 @@ def _is_sound(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _no_split(key: pa.Scalar) -> Fault:
+def _no_split(keys: pa.StringArray, row: int) -> Fault:
     """Returns the fault of a row whose key the table of ids lacks."""
-    message = f"key {key.as_py()!r} has no split in the table of ids"
+    message = f"key {keys[row].as_py()!r} has no split in the table of ids"
     return Fault(Reason.BAD_SPLIT, message)
 
 
