@@ -53,11 +53,7 @@ from transforms.formats.detection.coco_file import (
     numbers_of,
     outline_of,
 )
-from transforms.formats.detection.listed import (
-    SAMPLE_ROWS,
-    ListedReader,
-    listing_of,
-)
+from transforms.formats.detection.listed import ListedReader, listing_of
 from transforms.formats.detection.objects import (
     BOXES,
     NO_BOX,
@@ -73,8 +69,6 @@ from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
-# To draw a mask takes a thousand times as long as to read a box.
-_DRAWN_ROWS = 200
 # Rows that have one place among the shards.
 _AT_ONCE = 4096
 # Rows that are made at once: their texts are in memory.
@@ -119,6 +113,7 @@ class CocoReader(ListedReader):
     origins_name_rows: ClassVar[bool] = False
     by_file: ClassVar[bool] = True
     run_bytes: ClassVar[int] = 2 << 20
+    drawn_rows: ClassVar[int] = 200
 
     values: tuple[str, ...] = ("is_crowd", "area")
     categories: Mapping[str, Mapping[Any, str]] = dataclasses.field(
@@ -162,7 +157,6 @@ class CocoReader(ListedReader):
             notes=notes,
             objects=sum(coco.count for coco in loaded),
             outlines=sum(coco.outlined for coco in loaded),
-            sampled=_DRAWN_ROWS if self.masks == "all" else SAMPLE_ROWS,
             others=[file.origin for file in files if file.origin not in read],
             seen=f", of {first_few([repr(origin) for origin in sorted(read)], 2)}",
         )

@@ -47,7 +47,7 @@ from transforms.storage.visibility import unseen
 
 # The reasons of images that are skipped.
 DISCARDED, NOT_SELECTED = f"/{Skipped.DISCARDED}", f"/{Skipped.NOT_SELECTED}"
-SAMPLE_ROWS = 2000
+_SAMPLE_ROWS = 2000
 # Images whose masks are drawn at once.
 _DRAWN_AT_ONCE = 64
 _COLUMNS: Mapping[str, pa.DataType] = {
@@ -85,6 +85,8 @@ class ListedReader(BoxedReader):
 
     # Whether the column of splits is the reader's own.
     says_split: ClassVar[bool] = True
+    # Rows of a sample where masks are drawn, which may take far longer than boxes.
+    drawn_rows: ClassVar[int] = _SAMPLE_ROWS
     # Whether the path of a file says the split of its rows.
     by_file: ClassVar[bool] = False
     # What is read of a listing at once.
@@ -239,7 +241,7 @@ class ListedReader(BoxedReader):
         others: Sequence[str] = (),
         objects: int = 0,
         outlines: int = 0,
-        sampled: int = SAMPLE_ROWS,
+        sampled: int = 0,
         seen: str = "",
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
@@ -252,7 +254,8 @@ class ListedReader(BoxedReader):
           others: files that are no annotations.
           objects: how many were looked at.
           outlines: how many of these have an outline.
-          sampled: how many rows the sample has at most, spread evenly.
+          sampled: how many rows the sample has at most, spread evenly; 0 for the usual
+            number.
           seen: see `Planned`.
         """
         notes = [*notes]
@@ -293,7 +296,9 @@ class ListedReader(BoxedReader):
         reader = dataclasses.replace(self, companions=(), split_column=split_column)
         if self.masks == "all" and not outlines:
             reader = dataclasses.replace(reader, masks="auto")
-        evenly = np.linspace(0, count - 1, min(sampled, count), dtype=np.int64)
+        usual = self.drawn_rows if self.masks == "all" else _SAMPLE_ROWS
+        most = min(sampled or usual, count)
+        evenly = np.linspace(0, count - 1, most, dtype=np.int64)
         rows = listing.rows(np.unique(evenly))
         block = Block("", 0, len(rows), rows=len(rows))
         raw = reader.rows_of(rows, root, block, is_sample=True)

@@ -61,7 +61,6 @@ from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (
     NOT_SELECTED,
-    SAMPLE_ROWS,
     ListedReader,
     class_ids,
     listing_of,
@@ -78,8 +77,6 @@ from transforms.formats.pairs import MASK, masks_in
 from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
 
-# To read a mask takes far longer than to read boxes.
-_DRAWN_FILES = 200
 _CLASSES, _OBJECTS = "SegmentationClass", "SegmentationObject"
 # Folder of masks -> what they are of, and what images without one mean.
 _MASKS = {
@@ -107,6 +104,7 @@ class VocReader(ListedReader):
     title: ClassVar[str] = "Pascal VOC XML"
     what: ClassVar[str] = "a VOC annotation"
     has_place: ClassVar[bool] = False
+    drawn_rows: ClassVar[int] = 200
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")
     first_pixel: int = 0  # type: ignore[misc]
@@ -148,7 +146,6 @@ class VocReader(ListedReader):
             root,
             notes=notes,
             outlines=counts[_OBJECTS] if self.masks == "all" else 0,
-            sampled=_DRAWN_FILES if self.masks == "all" else SAMPLE_ROWS,
         )
 
     def _find_masks(
