@@ -73,15 +73,18 @@ from transforms.formats.detection.objects import (
     lines_in,
     number_in,
 )
-from transforms.formats.pairs import MASK, masks_in
+from transforms.formats.pairs import MASK, MASK_WORDS, masks_in
 from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
 
 _CLASSES, _OBJECTS = "SegmentationClass", "SegmentationObject"
-# Folder of masks -> what they are of, and what images without one mean.
+# Folder of masks -> what they are of, and what images without one mean; nothing where
+# `--masks` must name the folder.
 _MASKS = {
     _CLASSES: ("class", "DeepLab and TF-Vision cannot read records without one"),
     _OBJECTS: ("object", "the mask of their objects is the box, filled"),
+    # As of Oxford-IIIT pets.
+    "trimaps": ("class", ""),
 }
 _ROOT = re.compile(rb"<(annotations?)[\s>]")
 _CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
@@ -140,7 +143,9 @@ class VocReader(ListedReader):
             )
         counts, notes = self._find_masks(rows, root)
         reader = dataclasses.replace(self, class_ids=class_ids(names))
-        own = {name: pa.string() for name in counts if self.masks == "all"}
+        own = dict.fromkeys(
+            (_CLASSES, _OBJECTS) if self.masks == "all" else (), pa.string()
+        )
         return reader.planned(
             [listing_of(rows, own)],
             root,
@@ -161,31 +166,23 @@ class VocReader(ListedReader):
         counts: dict[str, int] = {}
         notes: list[str] = []
         for name, (what, lack) in _MASKS.items():
-            folders = {p: posixpath.join(root, p, name) for p in dict.fromkeys(above)}
-            masks = {parent: masks_in(folder) for parent, folder in folders.items()}
+            folders = {p: posixpath.join(p, name) for p in dict.fromkeys(above)}
+            masks = {p: masks_in(os.path.join(root, f)) for p, f in folders.items()}
             counts[name] = count = sum(map(len, masks.values()))
-            if count and self.masks != "all":
-                where = next(folders[parent] for parent in masks if len(masks[parent]))
-                notes.append(
-                    f"{count:,} {what} mask{'s' if count > 1 else ''} in {where!r:.80} "
-                    f"left out; --masks all stores them"
-                )
-            elif count:
+            if count and self.masks == "all" and lack:
                 for row, parent in zip(rows, above, strict=True):
-                    name_of = posixpath.basename(row["annotation"])
-                    mask = masks[parent].of("", name_of, "")
-                    row[name] = mask and posixpath.join(folders[parent], mask)
+                    origin = posixpath.basename(row["annotation"])
+                    mask = masks[parent].of("", origin, "")
+                    row[name] = mask and os.path.join(root, folders[parent], mask)
                 if lacking := sum(row[name] is None for row in rows):
                     of_all = f"{lacking:,} of {len(rows):,} images"
                     notes.append(f"{of_all} have no {what} mask: {lack}")
-        # As of Oxford-IIIT pets.
-        trimaps = [posixpath.join(parent, "trimaps") for parent in dict.fromkeys(above)]
-        notes += (
-            f"{count:,} class mask{'s' if count > 1 else ''} in {folder!r:.80} left "
-            f"out; --masks {folder} stores them"
-            for folder in (trimaps if self.masks in ("auto", "all") else ())
-            if (count := len(masks_in(os.path.join(root, folder))))
-        )
+            elif count and self.masks in MASK_WORDS:
+                where = next(folders[parent] for parent in masks if len(masks[parent]))
+                notes.append(
+                    f"{count:,} {what} mask{'s' if count > 1 else ''} in {where!r:.80} "
+                    f"left out; --masks {'all' if lack else where} stores them"
+                )
         return counts, notes
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
