@@ -52,13 +52,11 @@ class EarlierRejects:
     """Files with lines of rejects.
 
     Attributes:
-      paths: of them, in their order.
-      facts: what the manifest says of each; None where no manifest names them.
+      files: path -> what the manifest says of it; None where no manifest names it.
       manifest: of the dataset that they belong to; None for a run that failed.
     """
 
-    paths: tuple[str, ...]
-    facts: tuple[FileFacts | None, ...]
+    files: Mapping[str, FileFacts | None]
     manifest: Manifest | None
 
     def rejections(self) -> Iterator[Mapping[str, Any]]:
@@ -67,7 +65,7 @@ class EarlierRejects:
         Raises:
           DamageError: a file is not what its manifest says, or holds something else.
         """
-        for path, facts in zip(self.paths, self.facts, strict=True):
+        for path, facts in self.files.items():
             size = crc = 0
             with storage(path).open_input() as file:
                 for line in file:
@@ -135,13 +133,13 @@ def find_rejects(path: str) -> EarlierRejects:
     if os.path.basename(path) == MANIFEST_NAME:
         path = os.path.dirname(path) or "."
     if storage(path).is_file():
-        return EarlierRejects((path,), (None,), None)
+        return EarlierRejects({path: None}, None)
     try:
         manifest = target.read_manifest(path)
     except (FileNotFoundError, NotADirectoryError):
         left = target.rejects_path(path)
         if storage(left).is_file():
-            return EarlierRejects((left,), (None,), None)
+            return EarlierRejects({left: None}, None)
         raise UsageError(
             f"There must be a dataset at {path!r}, or the rejects that a failed run "
             f"has left in {left!r}; there is neither. Name the output of an earlier "
@@ -152,5 +150,4 @@ def find_rejects(path: str) -> EarlierRejects:
             f"The manifest of {path!r} must be readable: {error.strerror}."
         ) from error
     named = [facts for facts in manifest.files if is_rejects_name(facts.file)]
-    paths = tuple(manifest.path(path, facts.file) for facts in named)
-    return EarlierRejects(paths, tuple(named), manifest)
+    return EarlierRejects({manifest.path(path, f.file): f for f in named}, manifest)
