@@ -283,15 +283,11 @@ def _read_table(path: str) -> pa.Table:
         from pyarrow import csv
 
         delimiter = "\t" if suffix in (".tsv", ".tab") else ","
-        header = csv.open_csv(
-            _opened(path),
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-        ).schema.names
+        options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        header = csv.open_csv(_opened(path), parse_options=options).schema.names
         return csv.read_csv(
             _opened(path),
-            parse_options=csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True
-            ),
+            parse_options=options,
             # As text: an id 007 is not 7.
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(header, pa.string()),
