@@ -55,11 +55,11 @@ from transforms.core.rows.column import (
     is_large,
     large_places,
     nothing_fits,
+    number_of,
 )
 from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.natural_arrays import arrow_of
 from transforms.core.rows.nested import (
-    Ints,
     lists_of_items,
     nested_of,
 )
@@ -243,17 +243,6 @@ def _pattern_column(texts: str | pa.Array, pattern: str, count: int) -> pa.Array
     return pa.array(values, pa.string()).take(encoded.indices)
 
 
-def _rows_breaking(
-    fits: pa.BooleanArray, of_rows: Ints, count: int, reason: Reason
-) -> Faults | None:
-    """Returns the faults of the rows that have an item that breaks a rule."""
-    if pc.all(fits, min_count=0).as_py():
-        return None
-    bad = np.zeros(count, np.bool_)
-    bad[of_rows[numpy_mask(pc.invert(fits))]] = True
-    return fault(bad, reason)
-
-
 def contract_faults(values: pa.Array, feature: Feature) -> Iterator[Faults]:
     """Yields the faults of rows whose values break the contract of their feature.
 
@@ -265,9 +254,10 @@ def contract_faults(values: pa.Array, feature: Feature) -> Iterator[Faults]:
         return
     items, of_rows = values_and_rows(values)
     for reason, fits in _rules(items, feature):
-        faults = _rows_breaking(fits, of_rows, len(values), reason)
-        if faults is not None:
-            yield faults
+        if not pc.all(fits, min_count=0).as_py():
+            bad = np.zeros(len(values), np.bool_)
+            bad[of_rows[numpy_mask(pc.invert(fits))]] = True
+            yield bad * np.uint8(number_of(reason))
 
 
 def _rules(

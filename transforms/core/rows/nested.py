@@ -70,8 +70,8 @@ class Nested:
       sizes: int64 (n, d): the size on each of d levels.
       present: n bools, false where the row is missing; None if no row is.
       faults: why rows are bad already; None if no row is.
-      inner: with two levels, int64 offsets (m + 1) of the inner lists in the values.
-      outer: with two levels, int64 offsets (n + 1) of the rows in the inner lists.
+      levels: with two levels, int64 offsets (n + 1) of the rows in the inner lists, and
+        (m + 1) of these in the values.
     """
 
     values: pa.Array
@@ -79,8 +79,7 @@ class Nested:
     sizes: Ints
     present: Mask | None
     faults: Faults | None = None
-    inner: Ints | None = None
-    outer: Ints | None = None
+    levels: tuple[Ints, Ints] | None = None
 
 
 def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
@@ -121,8 +120,7 @@ def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
         np.column_stack(sizes),
         present,
         first_fault(lacking, None if feature.is_ragged else uneven),
-        inner=offsets[1] if len(offsets) == 2 else None,
-        outer=offsets[0] if len(offsets) == 2 else None,
+        (offsets[0], offsets[1]) if len(offsets) == 2 else None,
     )
 
 
@@ -153,15 +151,15 @@ def _nested_tensors(column: pa.FixedShapeTensorArray) -> Nested:
         rows = np.arange(len(values) // max(per_tensor, 1))
         values = values.take(pa.array((rows[:, None] * per_tensor + places).ravel()))
     sizes = np.tile(np.array([stored[i] for i in order], np.int64), (len(column), 1))
-    inner = outer = None
+    levels = None
     if len(order) == 2:
         height, width = sizes[0] if len(sizes) else (0, 0)
         heights = np.full(len(column), height, np.int64)
         if present is not None:
             heights *= present
         outer = np.concatenate(([0], np.cumsum(heights)))
-        inner = np.arange(outer[-1] + 1, dtype=np.int64) * width
-    return Nested(values, starts, sizes, present, None, inner, outer)
+        levels = outer, np.arange(outer[-1] + 1, dtype=np.int64) * width
+    return Nested(values, starts, sizes, present, None, levels)
 
 
 def rows_with_faults(
@@ -206,18 +204,18 @@ def lists_of_items(found: Nested, cells: Column, feature: Feature) -> Column:
       cells: their items, converted.
       feature: with its shape; see `cast` of a box.
     """
-    if feature.is_ragged:
-        misshapen = np.zeros(len(found.sizes), np.bool_)
-        if found.inner is None:
-            # A list of one level fits only if it is empty: then it holds no lists, too.
-            misshapen = np.diff(found.starts) > 0
+    values, starts = cells.values, found.starts
+    if not feature.is_ragged:
+        _, misshapen = fitted(found.sizes, np.diff(starts), feature.shape)
     else:
-        _, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
+        # A list of one level fits only if it is empty: then it holds no lists, too.
+        levels = found.levels or (np.zeros_like(starts), np.zeros(1, np.int64))
+        misshapen = np.zeros(len(found.sizes), np.bool_)
+        if found.levels is None:
+            misshapen = np.diff(starts) > 0
+        starts, values = levels[0], _list_array(values, levels[1], None)
     faults = faults_of(found, cells, misshapen)
     faults, absent = present_faults(faults, found.present)
-    values, starts = cells.values, found.starts
-    if feature.is_ragged:
-        values, starts = _ragged_lists(values, found)
     if faults is not None and absent is not None:
         # Whoever reads the items assumes that null rows have none.
         counts = np.diff(starts)
@@ -227,14 +225,6 @@ def lists_of_items(found: Nested, cells: Column, feature: Feature) -> Column:
         values = pa.FixedSizeListArray.from_arrays(values, len(BOX_SIDES))
         starts = starts // len(BOX_SIDES)
     return Column(_list_array(values, starts, absent), faults)
-
-
-def _ragged_lists(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
-    """Returns the inner lists of all rows, and where among them each row begins."""
-    if found.inner is None or found.outer is None:
-        none = np.zeros(1, np.int64)
-        return _list_array(values.slice(0, 0), none, None), np.zeros_like(found.starts)
-    return _list_array(values, found.inner, None), found.outer
 
 
 def _list_array(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
@@ -320,8 +310,7 @@ def _nested_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
             faults if faults.any() else None,
             None if ragged else fault(misshapen, Reason.WRONG_SHAPE),
         ),
-        inner=np.array(inner, np.int64) if ragged else None,
-        outer=np.array(outer, np.int64) if ragged else None,
+        (np.array(outer, np.int64), np.array(inner, np.int64)) if ragged else None,
     )
 
 
