@@ -44,9 +44,9 @@ from transforms.errors import EncodingError, InputError, SourceError, bounded
 from transforms.rows.row_batches import column_of, values_of
 from transforms.rows.row_types import (
     A_ROW,
-    as_mapping,
     check_name,
     check_names,
+    converter,
     part_names,
     with_text_keys,
 )
@@ -379,7 +379,7 @@ def _as_row(item: Any, index: int, names: list[str]) -> Mapping[str, Any]:
       index: its number, from 0.
       names: of the parts of the tuples of its source, which the first one decides.
     """
-    convert = as_mapping(type(item))
+    convert = converter(type(item))
     if convert is not None:
         row = convert(item)
         return with_text_keys(row) if isinstance(item, Mapping) else row

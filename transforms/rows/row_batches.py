@@ -42,7 +42,7 @@ from transforms.core.rows.python_kinds import (
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_types import flat_columns
-from transforms.rows.row_types import Row, as_mapping, check_name, check_names
+from transforms.rows.row_types import Row, check_name, check_names, converter
 
 _NESTED = frozenset(["array", "list", "mapping"])
 MOST_CELLS = 1 << 22
@@ -241,11 +241,11 @@ def _without_records(value: Any, above: tuple[int, ...] = ()) -> Any:
     if len(above) > MAX_NESTING or id(value) in above:
         # Refused later, with words for it.
         return value
-    convert = as_mapping(type(value))
+    convert = converter(type(value))
     if convert is None and not (
         isinstance(value, list | tuple)
         and any(
-            issubclass(kind, list | tuple) or as_mapping(kind) is not None
+            issubclass(kind, list | tuple) or converter(kind) is not None
             for kind in set(map(type, value))
         )
     ):

@@ -44,7 +44,6 @@ _ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+")
 Row = Mapping[str, Any]
 
 
-@functools.cache
 def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
     """Returns what makes a mapping of a row of a type; None where it is no row.
 
@@ -65,6 +64,16 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
         # Not a copy, for nothing changes a row.
         return vars
     return None
+
+
+_converters: dict[type[Any], Callable[[Any], Row] | None] = {}
+
+
+def converter(kind: type[Any]) -> Callable[[Any], Row] | None:
+    """As `as_mapping`, for types that are asked for again and again."""
+    if kind not in _converters:
+        _converters[kind] = as_mapping(kind)
+    return _converters[kind]
 
 
 def how_to_map(kind: type[Any]) -> str:

@@ -7,7 +7,6 @@ Syncs at the same time share them.
 
 import concurrent.futures
 import contextlib
-import functools
 import io
 import operator
 import resource
@@ -108,7 +107,6 @@ class CountedSink(io.RawIOBase):
         return self._size
 
 
-@functools.cache
 def most_files() -> int:
     """Returns how many files of one use may be open: a quarter of all that may."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
