@@ -21,6 +21,7 @@ from transforms.core.placing.sharding import (
     shard_of_positions,
 )
 from transforms.core.rows import record_columns
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
 LAYOUTS = st.lists(
@@ -242,3 +243,21 @@ def test_label_ids_are_positions_in_the_vocabulary() -> None:
     found = record_columns.label_ids(names, pa.array(["dog", "고양이"]))
     assert found.type == pa.int64()
     assert found.to_pylist() == [0, None, 1, 0]
+
+
+def test_record_schema_has_the_records_types() -> None:
+    """Labels become integers, images their bytes, what is left out is left out."""
+    schema = Schema(
+        (
+            Feature("image", Kind.IMAGE),
+            Feature("label", Kind.LABEL),
+            Feature("name", Kind.TEXT),
+            Feature("height", Kind.INT64, derived="height"),
+        )
+    )
+    found = record_columns.record_schema(schema)
+    assert found.names == ["image", "label", "name", "height"]
+    assert found.types == [pa.large_binary(), pa.int64(), pa.string(), pa.int64()]
+    assert (
+        record_columns.record_schema(schema, without=["image"]).names == found.names[1:]
+    )
