@@ -79,6 +79,12 @@ def test_bounded_is_within_its_limit(text: str, limit: int) -> None:
         assert found == text * 5
 
 
+@pytest.mark.parametrize("size", [1023, 1024, 1025])
+def test_bounded_at_the_limit(size: int) -> None:
+    """1,024 bytes stay unchanged, and one more is cut."""
+    assert (bounded("x" * size) == "x" * size) is (size <= 1024)
+
+
 @pytest.mark.parametrize(
     ("name", "names", "end"),
     [
