@@ -219,6 +219,14 @@ def test_missing_is_blank_and_unquoted_or_a_word_beside_numbers() -> None:
     assert rows[2]["kind"] == " "
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r"])
+def test_a_blank_last_cell_is_missing_after_any_cell(end: bytes) -> None:
+    """Arrow alone takes it for quoted where the file ends without a line end."""
+    data = b'name,count\n"a",' + end
+    schema = Schema((FOUR["name"], FOUR["count"]))
+    assert read(data, schema) == ([{"name": "a", "count": None}], [0], [])
+
+
 REJECTS = [
     (b"true,1,a", Reason.FIELD_COUNT, "row has 3 fields, 4 expected"),
     (b"true", Reason.FIELD_COUNT, "row has 1 field, 4 expected"),
