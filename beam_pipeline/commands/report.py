@@ -6,6 +6,7 @@ earlier report or an empty file. It is outside of what a job reads and writes: t
 run would read a new file in a source, and a new file in an output would block it.
 """
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 from beam_pipeline.datasets.dataset import open_dataset_folder
 from beam_pipeline.terminal import print_line, size_text
-from transforms.core.files import part_name
+from transforms.core.files import is_part_name, part_folder, part_name
 from transforms.core.manifest import Manifest
 from transforms.errors import BeamTFRecordError, UsageError
 from transforms.storage.files import storage
@@ -185,17 +186,30 @@ def failure_json(
 
     Where the run got as far as counting its items, it says how many were read, rejected
     and skipped, the last two by reason, what became of their parts, and where the
-    rejects are; else None.
+    rejects are; else None. Nothing was written, so `written` is always None.
     """
-    counts = ("read", "rejected", "skipped", "parts", "rejects")
-    output = settings.get("output")
+    counts = ("read", "written", "rejected", "skipped", "parts", "rejects")
+    output = _output_of(settings)
     account = getattr(error, "account", None) or {}
     return {
         "status": "failed",
         "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
         "error": type(error).__name__,
         "message": str(error),
-        # What is no path may hold what would have been taken off one.
-        "output": output if isinstance(output, str) else None,
+        "output": output,
+        "part": part_name(output or ""),
         **{key: account.get(key) for key in counts},
     }
+
+
+def _output_of(settings: Mapping[str, Any]) -> str | None:
+    """Returns the dataset's folder as the report of a success names it."""
+    output, part = settings.get("output"), str(settings.get("part") or "")
+    if not isinstance(output, str):
+        # What is no path may hold what would have been taken off one.
+        return None
+    if is_part_name(part):
+        output = part_folder(output, part)
+    with contextlib.suppress(UsageError):
+        output = absolute(output)
+    return output

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.support.outputs import dataset
-from tests.support.runs import command, convert, failed, refused
+from tests.support.pages import blocks_of
+from tests.support.runs import command, convert, failed, python, refused
 from tests.support.sources import write_csv
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -77,6 +78,46 @@ class TestReport:
         refused(code, source, out, "--report-json", report, *options)
         assert json.loads(report.read_text())["status"] == "failed"
         assert json.loads(report.read_text())["exit_code"] == code
+
+    def test_a_failure_names_what_a_success_names(
+        self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The absolute folder, and the part: a monitor knows both runs as one job."""
+        monkeypatch.chdir(tmp_path)
+        report = tmp_path / "report.json"
+        options = ("--part", "1", "--report-json", report)
+        refused(4, write_csv(tmp_path / "e.csv", "id", []), "out", *options)
+        failure = json.loads(report.read_text())
+        convert(small, "out", *options)
+        success = json.loads(report.read_text())
+        assert (
+            failure["output"] == success["output"] == str(tmp_path / "out" / "part=1")
+        )
+        assert failure["part"] == success["part"] == "1"
+
+    def test_monitors_take_the_report_of_a_failure(
+        self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The programs for Prometheus and OpenLineage say that a run failed."""
+        monkeypatch.chdir(tmp_path)
+        blocks = [block.text for block in blocks_of("docs/how-to/nightly.md")]
+        monitors = [text for text in blocks if '"report.json"' in text]
+        assert len(monitors) == 2
+        for code, options in (
+            (0, ()),
+            (2, ("--shards", 0)),
+            (3, ("--min-records", 99)),
+        ):
+            run = command(
+                "convert", small, "out", "--report-json", "report.json", *options
+            )
+            assert run.code == code
+            printed = python("-c", "\n".join(monitors), check=True).stdout
+            up = f'dataset_up{{dataset="{tmp_path / "out"}"}} {int(code == 0)}\n'
+            assert up in (tmp_path / "dataset.prom").read_text()
+            event = json.loads(printed)
+            assert event["eventType"] == ("FAIL" if code else "COMPLETE")
+            assert event["job"]["name"] == str(tmp_path / "out")
 
     def test_a_report_holds_no_secret(self, small: Folder, tmp_path: Folder) -> None:
         """Not even where a setting is no path, so that none was taken off."""

@@ -199,8 +199,10 @@ def check_account(
             f"{strange:,} rows have others, as {example}. 'beam-tfrecord rejects' of "
             f"{path!r} lists them. Correct the source, or add --allow new-classes."
         )
-    if is_empty and (
-        not account.rejected or (passes and Skipped.FILTERED in account.skipped)
+    if (
+        is_empty
+        and not publication.min_records
+        and (not account.rejected or (passes and Skipped.FILTERED in account.skipped))
     ):
         gone = {**account.skipped, "by your own steps": account.dropped_by_steps}
         shown = ", ".join(f"{why} {n:,}" for why, n in gone.items() if n)

@@ -83,5 +83,9 @@ def test_no_row_that_matches_is_an_error(table: Folder, tmp_path: Folder) -> Non
     """An empty dataset needs --min-records 0, as for other empty sources."""
     message = refused(4, table, tmp_path / "out", "--where", "age > 900")
     assert "were skipped (filtered " in message
+    # A limit that somebody gave is what counts.
+    limit = ("--min-records", 3)
+    message = refused(3, table, tmp_path / "out", "--where", "age > 900", *limit)
+    assert "at least 3 records (--min-records); it has 0" in message
     convert(table, tmp_path / "out", "--where", "age > 900", "--min-records=0")
     assert rows(tmp_path / "out") == []
