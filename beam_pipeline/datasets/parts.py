@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeVar
 
 from transforms.core.files import PART_PREFIX, part_name
 from transforms.core.manifest import (
-    PARTS_NAME,
     Account,
     FeatureFacts,
     FileFacts,
@@ -25,9 +24,9 @@ from transforms.core.manifest import (
     ShardFacts,
     SplitFacts,
 )
-from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
-from transforms.errors import DamageError, UsageError
+from transforms.errors import UsageError
 from transforms.publishing.parts import Model, part_names, read_model
 from transforms.publishing.published import read_manifest
 from transforms.storage.files import read_ahead
@@ -51,43 +50,22 @@ def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
       DamageError: a manifest, or what parts share, is damaged.
       OSError: one cannot be read.
     """
-    shared = read_model(folder)
     names = part_names(folder)
-    if shared is None or not names:
-        raise UsageError(
-            f"A dataset of parts must have a part; {folder!r} has none yet. Write one "
-            f"with 'convert SOURCE {folder} --part NAME'."
-        )
     paths = [os.path.join(folder, f"{PART_PREFIX}{name}") for name in names]
     manifests = read_ahead(read_manifest, paths, far=is_remote(folder))
     parts = tuple(
         Part(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
     )
+    # After the parts: a new class is there before the part that has it.
+    shared = read_model(folder)
+    if shared is None or not parts:
+        raise UsageError(
+            f"A dataset of parts must have a part; {folder!r} has none yet. Write one "
+            f"with 'convert SOURCE {folder} --part NAME'."
+        )
     for part in parts:
-        _check_part(shared, part)
+        shared.check_part(*part)
     return _joined_manifest(shared, parts), parts
-
-
-def _check_part(shared: Model, part: Part) -> None:
-    """Raises DamageError for a dataset that was put among parts that it is not like."""
-    by_name = shared.by_name
-    for facts in part.manifest.features:
-        name, kind = facts.feature.name, facts.feature.kind
-        mine = by_name.get(name)
-        names = facts.classes
-        if facts.feature.unknown is Unknown.OOV:
-            names = names[:-1]
-        if (
-            mine is None
-            or (mine.kind is not kind and mine.kind is not Kind.FILE)
-            or mine.shape != facts.feature.shape
-            or shared.classes.get(name, ())[: len(names)] != names
-        ):
-            raise DamageError(
-                f"{part.directory}: its feature {name!r}, or its classes, are not "
-                f"those of the other parts, in {PARTS_NAME}. Move it away, and write "
-                f"it again with 'convert --part'."
-            )
 
 
 def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:

@@ -29,7 +29,7 @@ from transforms.errors import (
     first_few,
 )
 from transforms.publishing import target
-from transforms.publishing.parts import Model, part_names, read_model
+from transforms.publishing.parts import Model, newest_part, read_model
 from transforms.storage.files import storage
 
 SHARED = (
@@ -65,23 +65,34 @@ class Like:
     is_of_parts: bool
     split_names: tuple[str, ...] = ()
 
+    @property
+    def label(self) -> str | None:
+        """The column to predict; None for none."""
+        labels = (f.source_column for f in self.model.features if f.is_label)
+        return next(labels, None)
+
     def applied(self, spec: Spec) -> Spec:
         """Returns the job with the settings of the earlier dataset.
 
         What the job says itself comes first.
 
         Raises:
-          SpecError: it names another label, or is a part and says something else
-            than the others.
+          SpecError: it says another label, or another class of unknown names, or is a
+            part and says something else than the others.
         """
         given = spec.model_fields_set
-        labels = (f.source_column for f in self.model.features if f.is_label)
-        label = next(labels, None)
+        label = self.label
         if spec.label_column not in (None, label):
             raise SpecError(
                 f"The label must be that of {self.name!r}, which is {label!r:.80}; "
                 f"found {spec.label_column!r:.80}. Leave it out, or choose another "
                 f"output."
+            )
+        unknown = {f.unknown.value for f in self.model.features if f.kind is Kind.LABEL}
+        if spec.unknown_label not in ("reject", *unknown):
+            raise SpecError(
+                f"unknown_label must be that of {self.name!r}; found "
+                f"{spec.unknown_label!r}. Leave it out, or choose another output."
             )
         if self.is_of_parts:
             for name in SHARED:
@@ -96,6 +107,9 @@ class Like:
         update = {k: v for k, v in self.model.settings.items() if k not in given}
         if given & {*_SPLITTING, "split_ids"} and not self.is_of_parts:
             update = {k: v for k, v in update.items() if k not in _SPLITTING}
+        if spec.vocabulary is None:
+            # Without classes of its own, a label has both from the earlier one.
+            update["unknown_label"] = "reject"
         return spec.model_copy(update=update)
 
 
@@ -105,10 +119,12 @@ def find_like(spec: Spec) -> Like | None:
     Raises:
       SpecError: `like` names no dataset.
       TargetError: a part cannot be there, or is not called one.
-      DamageError: what parts share cannot be read.
+      DamageError: what parts share cannot be read, or is older than the newest part.
     """
     if spec.part:
         folder = folder_of_parts(spec.output)
+        # Before what parts share: a new class is there before the part that has it.
+        newest = newest_part(folder, but=spec.output)
         shared = read_model(folder)
         if storage(os.path.join(folder, MANIFEST_NAME)).exists():
             raise TargetError(
@@ -116,9 +132,12 @@ def find_like(spec: Spec) -> Like | None:
                 f"Choose another output."
             )
         if shared is not None:
+            if newest is not None:
+                # Of an older file, ids of classes would be given again.
+                shared.check_part(*newest)
             # Whatever the first part was like, later ones are like that part.
             return Like(shared, folder, is_of_parts=True)
-        if storage(folder).is_folder() and part_names(folder):
+        if newest is not None:
             raise TargetError(
                 f"Parts must have the {PARTS_NAME} that they share, or ids of classes "
                 f"would differ; {folder!r} has parts and lacks it. Restore it, or "

@@ -126,6 +126,8 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     like = find_like(spec)
     resolved = resolve(spec)
     inputs = inputs_of(spec, resolved, standing)
+    if like is not None:
+        spec, resolved = like.applied(spec), like.applied(resolved)
     request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
     if like is not None and not like.is_of_parts:
         # Of parts the own list counts, not the longest, which others make longer.
@@ -144,8 +146,6 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
                 raise target.taken(spec.output, manifest, why)
             there.check_replaceable()
             notes = (f"the dataset at the output will be replaced: {why}",)
-    if like is not None:
-        spec, resolved = like.applied(spec), like.applied(resolved)
     return Prepared(spec, resolved, inputs, request, done, notes, seen, like)
 
 

@@ -153,6 +153,9 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     listed = [inputs.entries, FileList.of(inputs.companions)]
     decided = {"features": {}, **deciding_settings(spec)}
     decided |= {"name": spec.name, "format": inputs.format, "version": __version__}
+    if spec.part or spec.like:
+        # The label is that of the earlier dataset, whether it is said or not.
+        decided.pop("label_column", None)
     if spec.splits and not (spec.key_column or spec.group_column):
         # Earlier programs went by the place of a row.
         decided["rows_known_by"] = "content"

@@ -256,7 +256,10 @@ def _schema(
     settled |= {n for n in tensors & types.keys() if type_nesting(types[n]) > 2}
     left_out = {*settled, splits_by}
     columns = {n: c for n, c in sample.columns.items() if n not in left_out}
-    label = None if reader.label_column else spec.label_column
+    said = spec.label_column
+    if said is None and like is not None and like.label in sample.columns:
+        said = like.label
+    label = None if reader.label_column else said
     if label in settled:
         declared = tuple(
             dataclasses.replace(f, is_label=f.source_column == label) for f in declared

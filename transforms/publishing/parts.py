@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from transforms.core.files import PART_PREFIX
+from transforms.core.files import PART_PREFIX, folder_of_parts
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BusyError, DamageError, RaceError
-from transforms.publishing.published import bytes_or_none
+from transforms.publishing.published import bytes_or_none, manifest_or_none
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
@@ -115,6 +115,38 @@ class Model:
             self, features=(*self.features, *new), classes=classes, optional=optional
         )
 
+    def check_part(self, directory: str, manifest: Manifest) -> None:
+        """Checks that a part has the features of all, and a prefix of their classes.
+
+        Args:
+          directory: of the part.
+          manifest: of the part.
+
+        Raises:
+          DamageError: what parts share is older than the part, or that is of others.
+        """
+        by_name = self.by_name
+        for facts in manifest.features:
+            name, kind = facts.feature.name, facts.feature.kind
+            mine = by_name.get(name)
+            names = facts.classes
+            if facts.feature.unknown is Unknown.OOV:
+                names = names[:-1]
+            if (
+                mine is None
+                or (mine.kind is not kind and mine.kind is not Kind.FILE)
+                or mine.shape != facts.feature.shape
+                or self.classes.get(name, ())[: len(names)] != names
+            ):
+                shared = os.path.join(folder_of_parts(directory), PARTS_NAME)
+                raise DamageError(
+                    f"{shared}: it must have the features of all parts, and their "
+                    f"classes in the same order; {name!r} of {directory!r} is another. "
+                    f"Restore the {PARTS_NAME} of when this part was written; or, if "
+                    f"the part came from elsewhere, move it away, and write it again "
+                    f"with 'convert --part'."
+                )
+
     def to_bytes(self) -> bytes:
         """Returns the content of `parts.json`."""
         data = {
@@ -171,6 +203,25 @@ def read_model(folder: str) -> Model | None:
     path = os.path.join(folder, PARTS_NAME)
     data = bytes_or_none(path)
     return None if data is None else Model.from_bytes(data, path)
+
+
+def newest_part(folder: str, *, but: str) -> tuple[str, Manifest] | None:
+    """Returns the last part by its name, and its manifest; None where there is none.
+
+    Args:
+      folder: of the parts.
+      but: folder of a part that is not looked at.
+    """
+    if not storage(folder).is_folder():
+        return None
+    names = (name.rstrip("/") for name in storage(folder).names_in())
+    for name in sorted(names, reverse=True):
+        path = os.path.join(folder, name)
+        if name.startswith(PART_PREFIX) and path != but.rstrip("/"):
+            manifest = manifest_or_none(path)
+            if manifest is not None:
+                return path, manifest
+    return None
 
 
 def part_names(folder: str) -> list[str]:

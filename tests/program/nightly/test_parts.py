@@ -69,6 +69,73 @@ def test_a_part_is_a_dataset_beside_the_others(
     assert classes_of(events / "part=2026-11-03") == ["cat", "dog"]
 
 
+def test_settings_that_parts_share_may_be_said_or_left_out(
+    events: Folder, tmp_path: Folder
+) -> None:
+    """Both are the same job: a part that is there is up to date, first and later."""
+    before = contents(events)
+    own = ("--compression", "none", "--seed", 0)
+    for number in (1, 2):
+        source = tmp_path / f"day-{number}.csv"
+        for options in ((), OPTIONS, OPTIONS[2:4], (*OPTIONS, *own)):
+            said = convert(source, events, "--part", f"2026-11-0{number}", *options)
+            assert said.out.startswith("up to date")
+    assert contents(events) == before
+    convert(day(tmp_path, "day-3", first=3000), events, "--part", "2026-11-03")
+    again = (tmp_path / "day-3.csv", events, "--part", "2026-11-03")
+    assert convert(*again, *OPTIONS).out.startswith("up to date")
+    # What parts do not share is another job.
+    refused(2, *again, "--drop", "age")
+
+
+@pytest.mark.parametrize("change", ["older", "swapped"])
+def test_ids_are_not_given_twice(events: Folder, tmp_path: Folder, change: str) -> None:
+    """What parts share must not be older than the newest part, or contradict it."""
+    shared = events / "parts.json"
+    before = shared.read_text()
+    allow = ("--allow", "new-classes")
+    third = day(tmp_path, "day-3", first=3000, kinds=("cow", "emu"))
+    convert(third, events, "--part", "2026-11-03", *allow)
+    after = shared.read_text()
+    wrong = (
+        after.replace('"cow"', '"x"').replace('"emu"', '"cow"').replace('"x"', '"emu"')
+    )
+    shared.write_text(before if change == "older" else wrong)
+    left = contents(events)
+    fourth = day(tmp_path, "day-4", first=4000, kinds=("ant",))
+    message = refused(1, fourth, events, "--part", "2026-11-04", *allow)
+    assert message.startswith(f"error: {shared}: ")
+    assert "part=2026-11-03" in message
+    assert contents(events) == left
+    shared.write_text(after)
+    convert(fourth, events, "--part", "2026-11-04", *allow)
+    assert classes_of(events / "part=2026-11-04") == ["cat", "dog", "cow", "emu", "ant"]
+
+
+def test_a_vocabulary_is_for_the_label_of_all_parts(
+    events: Folder, tmp_path: Folder
+) -> None:
+    """Its column need not be named again."""
+    source = day(tmp_path, "day-3", first=3000, kinds=("cat",))
+    names = tmp_path / "names.txt"
+    names.write_text("cat\ndog\n")
+    convert(source, events, "--part", "2026-11-03", "--vocabulary", names)
+    assert classes_of(events / "part=2026-11-03") == ["cat", "dog"]
+    names.write_text("dog\ncat\n")
+    message = refused(4, source, events, "--part", "2026-11-04", "--vocabulary", names)
+    assert "does not begin with its 2 classes" in message
+    # What all unknown names are, is settled as well.
+    unknown = ("--unknown-label", "oov")
+    message = refused(2, source, events, "--part", "2026-11-04", *unknown)
+    assert "unknown_label must be that of" in message
+    new = tmp_path / "new"
+    convert(source, new, "--part", "1", *OPTIONS, "--vocabulary", names, *unknown)
+    convert(source, new, "--part", "2", *unknown)
+    assert convert(source, new, "--part", "2").out.startswith("up to date")
+    assert classes_of(new / "part=2") == classes_of(new / "part=1")
+    assert len(classes_of(new / "part=2")) == 3
+
+
 def test_new_classes_follow_and_ids_stay(events: Folder, tmp_path: Folder) -> None:
     """What is allowed is appended, and reported; each kind by itself is too little."""
     source = day(tmp_path, "day-4", first=4000, kinds=("ant", "dog"), column="extra")
