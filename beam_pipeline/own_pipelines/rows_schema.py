@@ -23,7 +23,7 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.infer.columns import infer_typed
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import EncodingError, SpecError, bounded
+from transforms.errors import EncodingError, InputError, SpecError, bounded
 from transforms.rows.inferred import Declared, InferredColumn, infer
 from transforms.rows.spool import SpooledBundle
 from transforms.rows.typed_rows import RowRule
@@ -139,7 +139,10 @@ def _like_earlier(
         declare([*now, *made, *new], samples, plain, images_named=True),
         values,
         spec,
-        classes={label: sorted(new_classes.get(label, ())) for label in model.classes},
+        classes={
+            label: dict.fromkeys(sorted(new_classes.get(label, ())), "")
+            for label in model.classes
+        },
         numbered=False,
     )
     return Schema(
@@ -267,6 +270,13 @@ def columns_of_rows(
     if counted.refused and not counted.tally.rows:
         # Then it is no row that is bad, but a step or a parameter.
         shown = bounded(counted.refusal, 500).rstrip(".")
+        if given.earlier is not None:
+            name = given.earlier.get().like.name
+            raise InputError(
+                f"The rows must be like {name!r}; none of these {counted.refused:,} "
+                f"is, as one shows: {shown}. Correct the step before, or write "
+                f"another output."
+            )
         raise EncodingError(
             f"Rows must be ones that a dataset can hold; none of these "
             f"{counted.refused:,} is, as one shows: {shown}. "

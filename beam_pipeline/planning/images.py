@@ -45,6 +45,7 @@ from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList, in_source_order
 from transforms.storage.files import storage
 from transforms.storage.paths import FileEntry, absolute
+from transforms.storage.row_spool import RowSpool
 
 # A block of the most rows takes 0.1 GB while it is read, and one of the least 3 MB:
 # blocks may grow before there are many segments.
@@ -148,7 +149,13 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     in_source = {}
     if labels is None or labels.with_folders:
         in_source = {f.name: listing.labels for f in schema.of_kind(Kind.LABEL)}
-    schema = settle_schema(like, schema, {}, spec, classes=in_source)
+    known = {} if like is None else like.model.classes
+    new = {
+        name: _first_files(listing.rows, {*names} - {*known.get(name, ())})
+        for name, names in in_source.items()
+        if like is not None
+    }
+    schema = settle_schema(like, schema, {}, spec, classes=new)
     # Those that records will have, not only those of the folders.
     classes = dict(in_source)
     for name, vocabulary in vocabularies_of(schema).items():
@@ -423,3 +430,14 @@ def mask_notes(
         "masks have only 0 and 255, which readers take for 'ignore'; --mask-classes "
         "FILE with the lines '0 background' and '255 object' stores 0 and 1",
     )
+
+
+def _first_files(rows: RowSpool, names: set[str]) -> dict[str, str]:
+    """Returns class name -> where its first file is, in words; for these names."""
+    out: dict[str, str] = {}
+    for batch in rows.batches() if names else ():
+        columns = (batch.column(name).to_pylist() for name in ("label", "path"))
+        for label, path in zip(*columns, strict=True):
+            if label in names and label not in out:
+                out[label] = f" in {path!r:.80}"
+    return out

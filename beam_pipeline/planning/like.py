@@ -175,7 +175,7 @@ def settle_schema(
     columns: Columns,
     spec: Spec,
     *,
-    classes: Mapping[str, Sequence[str]] | None = None,
+    classes: Mapping[str, Mapping[str, str]] | None = None,
     numbered: bool = True,
 ) -> Schema:
     """Returns the schema of a job that is like an earlier dataset.
@@ -185,7 +185,8 @@ def settle_schema(
       schema: what the job has without it.
       columns: of the sample, raw; empty where the source is a folder of images.
       spec: of the job.
-      classes: label -> the names in the source, where all are known.
+      classes: label -> names in the source, all that are new among them -> where one
+        is first, in words; None where they are not known.
       numbered: whether the columns are of the first rows of the source.
 
     Raises:
@@ -217,7 +218,8 @@ def settle_schema(
             new: Iterable[str] = _new_in(_earlier_column(columns, old), old, names)
             if classes and old.name in classes:
                 known = frozenset(names)
-                new = (repr(n) for n in classes[old.name] if n not in known)
+                firsts = classes[old.name].items()
+                new = (f"{n!r:.60}{where}" for n, where in firsts if n not in known)
             may_grow = NEW_CLASSES in spec.allow
             old, faults = _with_classes(
                 *(old, now.vocabulary, names, new), may_grow=may_grow

@@ -104,6 +104,10 @@ class Request:
         """Says in words how this request differs from that of a dataset."""
         made, version = self._made(manifest), _version_of(manifest)
         is_set_otherwise = made.settings != self.settings
+        counts = ""
+        if made.files != self.files:
+            then, now = count_text(made.files, "file"), count_text(self.files, "file")
+            counts = f": {then} then, {now} now"
         reasons = {
             "it does not say what made it": not made.settings,
             # The version is one of the settings.
@@ -113,8 +117,7 @@ class Request:
             "it was made with other settings": is_set_otherwise,
             f"it was made with --fingerprint {made.fingerprint}, so its inputs cannot "
             f"be compared by {self.fingerprint}": made.fingerprint != self.fingerprint,
-            f"its inputs have changed since: {count_text(made.files, 'file')} then, "
-            f"{count_text(self.files, 'file')} now": made.inputs != self.inputs,
+            f"its inputs have changed since{counts}": made.inputs != self.inputs,
             "steps of `between` may do something else in each run": (
                 made.steps or self.steps
             ),

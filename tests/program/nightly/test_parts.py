@@ -4,16 +4,19 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from tests.support.outputs import contents, dataset, features, manifest, names
 from tests.support.runs import command, convert, refused
-from tests.support.sources import write_csv
+from tests.support.sources import write_csv, write_files
+from transforms.core.image.png import encode_png
 from transforms.publishing.parts import read_model
 
 Folder = pathlib.Path
 pytestmark = pytest.mark.usefixtures("without_runner")
 ROWS = 60
+PNG = encode_png(np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3))[0].as_py()
 OPTIONS = (
     *("--label-column", "kind", "--splits", "train=0.5,test=0.5"),
     *("--key-column", "id"),
@@ -168,6 +171,23 @@ def test_a_class_beyond_the_sample_is_drift_too(
     message = refused(4, source, events, "--part", "2026-11-03", "--max-reject-rate", 1)
     assert "cow" in message
     assert not (events / "part=2026-11-03").exists()
+
+
+def test_new_classes_of_images_name_a_file(tmp_path: Folder) -> None:
+    """The first one of each class, as a table's name a row."""
+    photos = tmp_path / "photos"
+    write_files(photos, {"cat/1.png": PNG, "dog/1.png": PNG})
+    convert(photos, tmp_path / "sets", "--part", "1")
+    write_files(photos, {"emu/1.png": PNG, "emu/2.png": PNG})
+    message = refused(4, photos, tmp_path / "sets", "--part", "2")
+    assert "'label' has new classes: 'emu' in 'emu/1.png'." in message
+
+
+def test_a_changed_file_is_not_counted(events: Folder, tmp_path: Folder) -> None:
+    """Numbers of files are said where they differ."""
+    source = day(tmp_path, "day-1", first=1000, age="9")
+    message = refused(2, source, events, "--part", "2026-11-01")
+    assert "(its inputs have changed since)" in message
 
 
 def test_parts_agree_in_what_decides_splits(events: Folder, tmp_path: Folder) -> None:

@@ -126,6 +126,14 @@ def test_parts_agree_in_what_decides_splits(tmp_path: Folder) -> None:
         WriteDataset(output, part="2026-11-02", seed=1)
 
 
+def test_keys_of_another_kind_are_drift(tmp_path: Folder) -> None:
+    """As with `convert`: the source does not fit, and the step before is at fault."""
+    output = str(tmp_path / "events")
+    write(output, 1, day(1, "bd"))
+    with pytest.raises(InputError, match=r"must be like .*'id' holds 0\.5"):
+        write(output, 2, [{"id": 0.5, "kind": "b", "age": 1}])
+
+
 def test_parts_of_images(tmp_path: Folder) -> None:
     """Rows name images by paths or hold them; sizes are read off them again."""
     photos, output = tmp_path / "photos", tmp_path / "parts"
