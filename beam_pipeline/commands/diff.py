@@ -96,7 +96,13 @@ def _features(first: Readable, second: Readable) -> dict[str, str]:
         kinds = _kind_or_absent(one.get(name)), _kind_or_absent(other.get(name))
         if kinds[0] != kinds[1]:
             differences[name] = "{} in the first, {} in the second".format(*kinds)
-        elif one[name].vocabulary != other[name].vocabulary:
+            continue
+        lists = (side[name].vocabulary or () for side in (one, other))
+        short, long = sorted(lists, key=len)
+        if long[: len(short)] == short != long:
+            more = count_text(len(long) - len(short), "more class", "more classes")
+            differences[name] = f"{more} in one; ids agree"
+        elif short != long:
             differences[name] = "other class ids; records whose id differs are changed"
     return differences
 

@@ -25,7 +25,7 @@ from beam_pipeline.datasets.dataset import (
 )
 from beam_pipeline.datasets.derived_files import DerivedCheck
 from beam_pipeline.terminal import count_text, print_line, print_text, size_text
-from transforms.core.files import parse_shard_name, part_name
+from transforms.core.files import parse_shard_name, part_folder, part_name
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -36,6 +36,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
+from transforms.publishing.parts import part_names
 from transforms.storage.files import storage
 
 # Sidecars may be large, so they are read in pieces.
@@ -403,8 +404,19 @@ def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
 
 
 def _without_manifest(path: str, error: DamageError) -> Findings:
-    """Checks the files of a dataset whose manifest is damaged."""
+    """Checks the files of a dataset whose manifest, or what parts share, is wrong."""
     directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
+    is_folder = directory == path
+    if names := part_names(directory) if is_folder else []:
+        parts = Findings()
+        for name in names:
+            folder = part_folder(directory, name)
+            parts.add(_verify(folder)[0], os.path.basename(folder))
+        if parts.is_sound:
+            # They contradict what they share.
+            parts.findings.append(Finding(PARTS_NAME, "manifest", str(error)))
+            parts.files += 1
+        return parts
     report = Findings([Finding(MANIFEST_NAME, "manifest", str(error))], 1)
     with contextlib.suppress(UsageError):
         if (bare := find_bare_files(directory)) is not None:

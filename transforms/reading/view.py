@@ -311,7 +311,7 @@ class View(_Sequence[dict[str, Any]]):
             warn_once(
                 f"{split.path}: a condition reads every record of a split, for no "
                 f"catalogue has its features; 'beam-tfrecord index DIR --catalogue' "
-                f"makes one"
+                f"makes one; of a dataset of parts, DIR is each part"
             )
         step = max(len(self), 1)
         if limit is not None and not split.records.in_order_only:

@@ -15,6 +15,7 @@ from tests.support.outputs import dataset, flip
 from tests.support.runs import command, convert, done, failed
 from tests.support.sources import write_csv
 from transforms.errors import DamageError, SpecError, UsageError
+from transforms.reading.folder import warn_once
 from transforms.tfrecord.read import ReadTFRecords
 
 Folder = pathlib.Path
@@ -123,6 +124,27 @@ def test_what_reads_records(events: tuple[Folder, list[Row]], tmp_path: Folder) 
         compile(program, library, "exec")
         # A pattern of shards also matches what is in no manifest.
         assert "tfrecord-*" not in program
+    # A batch for training has records of several parts.
+    assert "read(split, mixed=True)" in done("schema", folder, "--as", "tensorflow").out
+
+
+def test_a_part_beside_all_has_the_ids_of_all(
+    events: tuple[Folder, list[Row]],
+) -> None:
+    """`diff` says that a list of classes goes on, which is no other list."""
+    folder, _ = events
+    said = command("diff", folder / "part=day-2", folder).out
+    assert "1 more class in one; ids agree" in said
+
+
+def test_a_condition_names_the_parts(
+    events: tuple[Folder, list[Row]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A catalogue is of one part; the command for the whole folder is refused."""
+    folder, _ = events
+    warn_once.cache_clear()
+    assert len(open_dataset(folder)["train"].where("id > 2000"))
+    assert "of a dataset of parts, DIR is each part" in caplog.text
 
 
 def test_merge_makes_one_folder_of_links(
@@ -228,3 +250,8 @@ def test_a_dataset_among_parts_that_it_is_not_like(
     os.rename(tmp_path / "b/sets/part=b", tmp_path / "a/sets/part=b")
     with pytest.raises(DamageError, match=r"parts\.json: .* 'kind' of '.*part=b'"):
         open_dataset(tmp_path / "a/sets")
+    # Each of them is sound; what they share is not theirs.
+    said = failed(1, "verify", tmp_path / "a/sets").out
+    assert said.startswith("damage   parts.json: ")
+    assert f"The sound shards hold {2 * ROWS} records" in said
+    assert "damaged: 1 of 1 file" not in said
