@@ -68,10 +68,11 @@ def _print_groups(path: str, rejects: EarlierRejects) -> None:
         # What is skipped are files and rows alike: a share of both says nothing.
         account = rejects.manifest.account
         skipped = sum(account.skipped.values())
-        read = account.read - skipped
-        share = f" ({share_text(items, read)})" if read else ""
-        text += f" of {read:,} read{share}"
-        text += f"; {skipped:,} others skipped" if skipped else ""
+        kept = account.read - skipped
+        text += f" of {account.read:,} read"
+        text += f", {skipped:,} of them skipped" if skipped else ""
+        others = " of the others" if skipped else ""
+        text += f" ({share_text(items, kept)}{others})" if kept else ""
     for part, count in wholes.items():
         text += f"; {count:,} {part} rejected alone"
     print_line(path, "bold", text)

@@ -121,4 +121,6 @@ def main(output: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: five_days.py FOLDER_OR_URL")
     main(sys.argv[1])

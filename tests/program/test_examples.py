@@ -49,6 +49,7 @@ def test_five_nights_of_parts(tmp_path: Folder) -> None:
     done = python(program, tmp_path / "events", env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "5 days, classes b, d, a\n"
+    assert python(program, env=ENVIRONMENT).stderr.startswith("usage: five_days.py ")
 
 
 def test_cron_commits_has_nothing_to_do_and_keeps_the_dataset_on_rejects(

@@ -178,6 +178,7 @@ def commit_dataset(
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
                 publication.shares,
+                by_content=sharding.rule.by_content,
             ),
         ],
     }

@@ -211,13 +211,14 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def share_remarks(
-    records: Mapping[str, int], shares: Mapping[str, Fraction]
+    records: Mapping[str, int], shares: Mapping[str, Fraction], *, by_content: bool
 ) -> list[str]:
     """Returns a remark on splits that are empty or far off their shares, and why.
 
     Args:
       records: of each split.
       shares: of the splits that shares decide; they sum to one.
+      by_content: whether the split of a row goes by its values; no key was named.
     """
     total = sum(records.get(name, 0) for name in shares)
     off = [
@@ -230,9 +231,10 @@ def share_remarks(
         return []
     why = (
         "each row goes to one split, and equal rows, or those of one key or group, go "
-        "to the same, so a few of them, or large ones, meet the shares only roughly; "
-        "with a --key-column of a value for each row they meet them"
+        "to the same, so a few of them, or large ones, meet the shares only roughly"
     )
+    if by_content:
+        why += "; with a --key-column of a value for each row they meet them"
     return [bounded(f"{first_few(off, _SHOWN)}: {why}")]
 
 

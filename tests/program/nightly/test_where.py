@@ -89,3 +89,16 @@ def test_no_row_that_matches_is_an_error(table: Folder, tmp_path: Folder) -> Non
     assert "at least 3 records (--min-records); it has 0" in message
     convert(table, tmp_path / "out", "--where", "age > 900", "--min-records=0")
     assert rows(tmp_path / "out") == []
+
+
+def test_rejects_count_what_was_skipped(tmp_path: Folder) -> None:
+    """What was read is what the report says; the share is of the other rows."""
+    lines = [f"{number}," for number in range(20)] + ["x,"]
+    table, spec = write_csv(tmp_path / "t.csv", "age,name", lines), tmp_path / "s.yaml"
+    spec.write_text("features: {age: int64}")
+    options = ("--where", "age < 9", "--spec", spec, "--max-reject-rate", 1)
+    convert(table, tmp_path / "out", *options)
+    head = done("rejects", tmp_path / "out").out.splitlines()[0]
+    assert head.endswith(
+        "1 item rejected of 21 read, 11 of them skipped (10.0 % of the others)"
+    )
