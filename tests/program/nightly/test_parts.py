@@ -173,6 +173,17 @@ def test_a_class_beyond_the_sample_is_drift_too(
     assert not (events / "part=2026-11-03").exists()
 
 
+def test_a_feature_that_a_spec_names_is_the_label_still(
+    events: Folder, tmp_path: Folder
+) -> None:
+    """A night's spec may say more of the label without saying that it is one."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("features: {kind: {kind: label}}")
+    source = day(tmp_path, "day-3", first=3000)
+    convert(source, events, "--part", "2026-11-03", "--spec", spec)
+    assert features(events / "part=2026-11-03")["kind"]["is_label"]
+
+
 def test_new_classes_of_images_name_a_file(tmp_path: Folder) -> None:
     """The first one of each class, as a table's name a row."""
     photos = tmp_path / "photos"
