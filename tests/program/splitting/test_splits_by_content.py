@@ -236,7 +236,13 @@ def test_a_split_off_its_share_is_noted(tmp_path: Folder) -> None:
     manifest, _ = convert(path, tmp_path / "out", splits="one=0.99,two=0.01,no=0.00001")
     (note,) = notes(manifest)
     assert "no has 0 of 100 records" in note
-    assert "meet the shares only roughly" in note
+    assert "meet the shares only roughly; with a --key-column" in note
+    # Nobody is told to do what they have done.
+    shares = "one=0.99,two=0.01,no=0.00001"
+    manifest, _ = convert(path, tmp_path / "out", splits=shares, key_column="id")
+    (note,) = notes(manifest)
+    assert "no has 0 of 100 records" in note
+    assert "--key-column" not in note
     path.write_text("id,x\n" + "".join(lines[1:501]))
     manifest, _ = convert(path, tmp_path / "out", splits="one=0.5,two=0.5")
     assert not notes(manifest)
