@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import pathlib
 import zlib
 from collections.abc import Callable
@@ -169,6 +170,14 @@ def test_damage_is_an_error_with_file_and_offset(
     with pytest.raises(TFRecordError, match=r"a\.tfrecord") as caught:
         read()
     assert (caught.value.record, caught.value.offset) == (700, at)
+
+
+@pytest.mark.parametrize("data", [b"", b"id,x\n" * 99, b"\x28\xb5\x2f\xfd" + bytes(99)])
+def test_what_is_no_tfrecord_is_an_error(tmp_path: pathlib.Path, data: bytes) -> None:
+    """Empty, text and zstd files."""
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    with pytest.raises((SourceError, TFRecordError)):
+        read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
 
 
 def test_lists_of_steps_are_columns(tmp_path: pathlib.Path) -> None:
@@ -421,6 +430,15 @@ def test_faults_of_ragged_values_are_those_of_their_own_record() -> None:
         (1, Reason.NOT_A_BOOL),
         (2, Reason.WRONG_SHAPE),
     ]
+
+
+def test_a_manifest_of_another_program_is_no_dataset(tmp_path: pathlib.Path) -> None:
+    """A foreign manifest.json beside the files says nothing about them."""
+    write(tmp_path / "a.tfrecord", [example(a=1)])
+    (tmp_path / "manifest.json").write_text(json.dumps({"name": "web app"}))
+    files = listed(tmp_path, ["a.tfrecord"])
+    assert TFRecordFiles().plan(files).files == files
+    assert read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"]).columns == {"a": [1]}
 
 
 def test_a_manifest_that_was_replaced_is_parsed_again(tmp_path: pathlib.Path) -> None:
