@@ -40,7 +40,7 @@ _OPTIONS_NOTE = (
     "Options of the command line are keywords in Python: --max-reject-rate 0.1 is "
     "max_reject_rate=0.1, and --no-header is header=False."
 )
-# The least similarity, of 1, at which a known name is suggested. "verbose" and
+# The minimum ratio of difflib at which a name is suggested. "verbose" and
 # "overwrite" have 0.5, "version" and "verify" 0.62, "shrads" and "shards" 0.83.
 _ALIKE = 0.7
 # How many known names a message lists, and how many characters of each.

@@ -276,8 +276,8 @@ def _write_beside(
             return
         if not overwrite:
             raise TargetError(
-                f"An index must be new, or the one that is there; {path!r} differs. "
-                f"Give --overwrite to replace it."
+                f"{path!r} exists and differs from the new index. Give --overwrite to "
+                f"replace it."
             )
     folder = os.path.dirname(path)
     # An object store has no folders.

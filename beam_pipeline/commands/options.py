@@ -289,7 +289,7 @@ def split_flags(
         elif option is None or (is_clouds and not os.path.exists(value or "")):
             beam_flag = f"--{name[2:].replace('-', '_')}"
             if beam_flag not in _BEAMS_TOO and (gone := removed_flag([name])):
-                raise UsageError(f"{gone} See 'beam-tfrecord convert --help'.")
+                raise UsageError(f"{gone} See 'beam-tfrecord convert --help-all'.")
             beams.append(beam_flag if value is None else f"{beam_flag}={value}")
         elif option.is_flag:
             is_on = value is None or click.BOOL.convert(value or "?", option, None)

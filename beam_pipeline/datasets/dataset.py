@@ -88,7 +88,7 @@ class SingleFile:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether it is not damaged where it holds no record."""
+        """Whether a file without records is sound here."""
         if self.facts is not None:
             return not self.facts.records
         return is_numbered_shard(self.path)

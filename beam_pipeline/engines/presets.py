@@ -53,7 +53,7 @@ _WITH_JAVA = (
     "--job_server_java_launcher={java_home}/bin/java",
     "--artifacts_dir={room}",
     "--job_server_jvm_properties=-Xmx1g",
-    # Its seconds of work end before the second compiler could pay.
+    # C1 alone: the server exits before C2 would pay off.
     "--job_server_jvm_properties=-XX:TieredStopAtLevel=1",
     *(f"--job_server_jvm_properties={option}" for option in _OPENED),
 )

@@ -45,7 +45,7 @@ class _Sequence(Generic[_Item]):
 
     @functools.cached_property
     def _selection(self) -> Selection:
-        """What was chosen, or all records: first then they are counted."""
+        """The selection; counts the records at its first use."""
         if self._chosen is not None:
             return self._chosen
         return Selection.whole(range(len(self._split.records)))

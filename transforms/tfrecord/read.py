@@ -315,7 +315,7 @@ def check_characters(name: str, value: str) -> None:
 
 
 def check_coder(coder: object) -> None:
-    """Wants an instance, not a class, of a coder."""
+    """Raises SpecError if `coder` is a class and not an instance."""
     if not isinstance(coder, coders.Coder):
         raise SpecError(
             f"coder must be a beam.coders.Coder, such as beam.coders.BytesCoder(); "

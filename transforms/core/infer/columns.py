@@ -59,7 +59,7 @@ from transforms.core.infer.evidence import (
     image_starts,
     inference,
 )
-from transforms.core.infer.texts import Tally, add_texts
+from transforms.core.infer.texts import TextTally, add_texts
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import FLOAT32_EXACT, NO_PLACES, complaint, unheld
 from transforms.core.rows.common_type import FILES, plain_array, plain_type
@@ -111,7 +111,7 @@ def infer_batches(
         is certainly text is not looked at.
     """
     typed: dict[str, Found] = {}
-    texts: dict[str, Tally] = {}
+    texts: dict[str, TextTally] = {}
     order: dict[str, None] = {}
     for batch in batches:
         order.update(dict.fromkeys(batch))

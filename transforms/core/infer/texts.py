@@ -188,7 +188,7 @@ class _Words(_Some):
 
 
 @dataclasses.dataclass
-class Tally:
+class TextTally:
     """Counts of the cells of one column, added up over its pieces.
 
     Attributes:
@@ -413,7 +413,7 @@ def _are_words(cells: pa.StringArray) -> bool:
 
 
 def add_texts(
-    columns: Mapping[str, Cells], tallies: dict[str, Tally], rows: int | None
+    columns: Mapping[str, Cells], tallies: dict[str, TextTally], rows: int | None
 ) -> None:
     """Adds the cells of text columns to their tallies; makes those that are lacking.
 
@@ -423,7 +423,7 @@ def add_texts(
       rows: see `infer_batches`.
     """
     for name in columns.keys() - tallies.keys():
-        tallies[name] = Tally(rows)
+        tallies[name] = TextTally(rows)
     # Small columns that look like numbers are cast in groups.
     numbers: dict[Kind, dict[str, Cells]] = {Kind.INT64: {}, Kind.FLOAT: {}}
     for name, cells in columns.items():

@@ -170,7 +170,7 @@ def conform(
             texts = raw if feature.column and raw is not None else origins
             raw = _pattern_column(texts, feature.pattern, count)
         if raw is None and feature.missing is Missing.OMIT:
-            # Very many features may be absent, and share what is no value of any.
+            # Thousands of features may be absent: they share one array of nulls.
             kind = row_type(feature)
             if kind not in nulls:
                 nulls[kind] = pa.nulls(count, kind)

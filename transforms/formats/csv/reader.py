@@ -210,7 +210,7 @@ class CsvFiles(TableReader):
         check_same_columns(self.named_in, self.names, origin, header.names)
         return dialect, header
 
-    def _joined(self, run: "Run", columns: Sequence[str]) -> RawRows | None:
+    def _joined(self, run: "FileRun", columns: Sequence[str]) -> RawRows | None:
         """Returns the rows of files as of one text; None where quotes forbid it."""
         text = b"".join(run.bodies)
         begins = np.cumsum([0, *map(len, run.bodies)])
@@ -283,7 +283,7 @@ def _pieces(
 _dialect = functools.lru_cache(maxsize=8)(CsvDialect)
 
 
-class Run(NamedTuple):
+class FileRun(NamedTuple):
     """Files of one dialect whose records can be read as one text; or one file.
 
     Attributes:
@@ -318,7 +318,7 @@ def runs_to_join(
     header_of: Callable[[bytes, InputFile], bytes],
     *,
     most_bytes: int,
-) -> Iterator[Run]:
+) -> Iterator[FileRun]:
     """Yields files in runs that can be joined, and the others; in their order.
 
     A compressed file is never joined: its bytes are no text. Nor is one without
@@ -331,7 +331,7 @@ def runs_to_join(
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
     """
-    run, header, size = Run(CsvDialect(), 0, [], [], []), b"", 0
+    run, header, size = FileRun(CsvDialect(), 0, [], [], []), b"", 0
     for file, dialect, data in contents:
         is_new, body, begins = False, b"", None
         if data is not None:
@@ -348,9 +348,12 @@ def runs_to_join(
             if run.files:
                 yield run
             lines = len(header.splitlines())
-            run, size = Run(dialect if is_new else run.dialect, lines, [], [], []), 0
+            run, size = (
+                FileRun(dialect if is_new else run.dialect, lines, [], [], []),
+                0,
+            )
         if begins is None:
-            yield Run(dialect, 0, [file], [], [])
+            yield FileRun(dialect, 0, [file], [], [])
         elif body:
             run.files.append(file)
             run.bodies.append(body if body[-1:] in _ENDS else body + b"\n")

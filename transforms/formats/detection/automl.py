@@ -317,5 +317,5 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
         return use.upper() in _USES and _is_path(image)
 
     tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
-    # The first of millions says that they are others.
+    # Stops at the first other file: listing millions only to refuse them is slow.
     return bool(tables) and all(map(is_manifest, tables))
