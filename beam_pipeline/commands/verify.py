@@ -36,7 +36,6 @@ from transforms.core.manifest import (
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
-from transforms.publishing.parts import part_names
 from transforms.storage.files import storage
 
 # Sidecars may be large, so they are read in pieces.
@@ -407,6 +406,9 @@ def _without_manifest(path: str, error: DamageError) -> Findings:
     """Checks the files of a dataset whose manifest, or what parts share, is wrong."""
     directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
     is_folder = directory == path
+    # Here, because it loads Arrow.
+    from transforms.publishing.parts import part_names
+
     if names := part_names(directory) if is_folder else []:
         parts = Findings()
         for name in names:

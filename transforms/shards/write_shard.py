@@ -87,7 +87,7 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         done, indexes, rows = persistently(work, path=path)
         # One by one: a disk that fails now and then would fail at one of several.
         for name, data in indexes.items():
-            store.write_beside(name, memoryview(data))
+            store.write_beside(name, data.to_pybytes())
     return _finished([ShardDraft((), done, rows)], store)[0]
 
 

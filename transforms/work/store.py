@@ -221,7 +221,7 @@ class Store:
                 persistently(make, path=path)
         return path
 
-    def write_beside(self, name: str, data: bytes | memoryview) -> FileFacts:
+    def write_beside(self, name: str, data: bytes) -> FileFacts:
         """Writes a file of the dataset beside its shards; returns its facts."""
         storage(self.announce(name)).write_file(data, attempts=self.attempts)
         return FileFacts(name, len(data), google_crc32c.value(data))
