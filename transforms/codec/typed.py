@@ -188,7 +188,7 @@ def _said(name: str, said: Any) -> Feature:
 
 
 def _coding_feature(given: Feature) -> CodingFeature:
-    """Returns a feature as it is encoded: labels as ids, images as bytes."""
+    """Returns a feature as it is encoded: labels as ids, images and files as bytes."""
     _check(given)
     changes: dict[str, Any] = {"derived": "", "derived_from": "", "vocabulary": None}
     ids = None
@@ -199,7 +199,7 @@ def _coding_feature(given: Feature) -> CodingFeature:
             ids = {name: number for number, name in enumerate(given.vocabulary)}
             others = given.unknown is Unknown.OOV
             changes["at_most"] = len(ids) - (not others)
-    elif given.kind is Kind.IMAGE:
+    elif given.kind in (Kind.IMAGE, Kind.FILE):
         changes |= {"kind": Kind.BYTES, "inline": False}
     elif given.kind is Kind.TENSOR:
         changes["encoding"] = given.encoding or "raw"

@@ -300,6 +300,7 @@ LABEL = Feature("l", Kind.LABEL, vocabulary=("cat", "dog"))
         ({"x": "label"}, "a", "an integer is needed"),
         ({"x": "label"}, -1, "min of 0"),
         ({"x": "image"}, 1, "bytes or text"),
+        ({"x": "file"}, 1, "bytes or text"),
     ],
 )
 def test_a_schema_is_kept_to(schema: Any, value: Any, why: str) -> None:

@@ -291,6 +291,7 @@ def decode_examples(
     Raises:
       ExampleError: a payload is no Example, a feature has two types, or does not fit
         the schema. The message names the example by its 0-based index.
+      SpecError: the schema has a type that no Example holds.
     """
     if not isinstance(payloads, PayloadBatch):
         payloads = PayloadBatch.of(payloads)
