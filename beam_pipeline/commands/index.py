@@ -33,7 +33,6 @@ from transforms.core.schema import Kind
 from transforms.core.tfrecord.index import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
 from transforms.publishing import target
-from transforms.publishing.published import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.text_protos import render_sidecars
 from transforms.storage.files import storage
@@ -96,7 +95,7 @@ class _Deriving:
         else:
             if name not in self.noted and storage(path).exists():
                 if not self.overwrite:
-                    raise taken_name(path)
+                    raise _taken_name(path)
                 storage(path).remove_file()
             self.store.announce(name)
         return os.path.join(self.store.dataset, name)
@@ -112,7 +111,7 @@ class _Deriving:
         if named and not self.overwrite and storage(path).size_of() == named.bytes:
             crc = google_crc32c.value(storage(path).read_bytes())
             if crc == named.crc32c:
-                raise taken_name(path)
+                raise _taken_name(path)
         storage(path).remove_file()
 
     def finished(self) -> Manifest:
@@ -322,3 +321,11 @@ def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
             ) from error
         finally:
             there.end(store)
+
+
+def _taken_name(path: str) -> TargetError:
+    """Returns the error of a derived file whose name a file of others has."""
+    return TargetError(
+        f"A derived file must be new, or one that the manifest names; {path!r} is "
+        f"neither. Give --overwrite to replace it, or move it away."
+    )

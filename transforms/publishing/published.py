@@ -240,11 +240,3 @@ def overtaken(directory: str) -> RaceError:
         f"written by another run since{who}. The dataset of that run stays, and this "
         f"one has committed nothing; run again."
     )
-
-
-def taken_name(path: str) -> TargetError:
-    """Returns the error of a derived file whose name a file of others has."""
-    return TargetError(
-        f"A derived file must be new, or one that the manifest names; {path!r} is "
-        f"neither. Give --overwrite to replace it, or move it away."
-    )
