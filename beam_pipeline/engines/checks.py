@@ -190,7 +190,7 @@ def check_answers(who: str, addresses: str) -> None:
     """Refuses a server that takes no connections, for which an engine would wait long.
 
     Args:
-      who: is to answer, as in "a Spark".
+      who: is to answer, as in "Spark master".
       addresses: each HOST:PORT; behind commas those that take over from the first.
 
     Raises:
@@ -227,7 +227,7 @@ def flink_size(master: str) -> tuple[int, int]:
         why = f"it is of version {version}, and has {slots} slots"
     except Exception as error:  # noqa: BLE001 - another program may listen there
         why = str(error)
-    raise _no_answer(f"a Flink {FLINK_VERSION} with task slots", master, why)
+    raise _no_answer(f"Flink {FLINK_VERSION} with task slots", master, why)
 
 
 def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
@@ -248,6 +248,6 @@ def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
 def _no_answer(who: str, address: str, why: str) -> UsageError:
     """Returns the error about an address at which what is needed does not answer."""
     return UsageError(
-        f"There must be {who} at {address!r}, as in HOST:PORT; found: {why}. Start it "
-        f"(in a checkout, scripts/cluster does), or name another after --."
+        f"No {who} answers at {address!r}, as in HOST:PORT: {why}. Start one (in a "
+        f"checkout, scripts/cluster does), or name another after --."
     )

@@ -75,10 +75,10 @@ def job_server(
         said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
         other = next(flag for flag in engine.given if "{program}" in flag)
         raise UsageError(
-            f"The job server of {engine.name} must start here: {said}. In a checkout, "
-            f"'scripts/cluster {engine.name} up' brings it; or name another after --: "
-            f"{other.format(program='PATH')}. Those of Flink and Spark need Java 17, "
-            f"by JAVA_HOME or the PATH."
+            f"The job server of {engine.name} cannot start: {said}. Flink's and Spark's "
+            f"need Java 17, by JAVA_HOME or the PATH. In a checkout, 'scripts/cluster "
+            f"{engine.name} up' downloads it; or name one after --: "
+            f"{other.format(program='PATH')}."
         ) from error
     try:
         yield endpoint, until_ready

@@ -131,13 +131,13 @@ class Engine:
         # Tasks of all machines at the same time, and of each of them.
         tasks = slots = 0
         if endpoint:
-            checks.check_answers("a job server", endpoint)
+            checks.check_answers("job server", endpoint)
         if self.name == "flink" and master not in checks.WITHIN_SERVER:
             tasks, slots = checks.flink_size(master)
             # More processes than tasks would wait for nothing.
             slots = min(slots, workers or slots)
         elif master.startswith("spark://") and not endpoint:
-            checks.check_answers("a Spark", master)
+            checks.check_answers("Spark master", master)
         near = master.startswith(("spark://localhost:", "spark://127.0.0.1:"))
         starts = not checks.environment_given(flags)
         values = {

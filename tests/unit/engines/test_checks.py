@@ -54,11 +54,11 @@ def test_who_answers() -> None:
     """One of several masters is enough; an address needs a port."""
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
-        checks.check_answers("a Spark", f"spark://localhost:{port}")
-        checks.check_answers("a Spark", f"spark://localhost:1,localhost:{port}")
+        checks.check_answers("Spark master", f"spark://localhost:{port}")
+        checks.check_answers("Spark master", f"spark://localhost:1,localhost:{port}")
     for wrong in (f"spark://localhost:{port}", "spark://localhost"):
-        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}"):
-            checks.check_answers("a Spark", wrong)
+        with pytest.raises(UsageError, match=f"at {wrong!r}"):
+            checks.check_answers("Spark master", wrong)
 
 
 @pytest.mark.parametrize(

@@ -116,5 +116,5 @@ def test_sizes(server: _Flink) -> None:
         with pytest.raises(UsageError, match=said):
             checks.flink_size(server.master)
     server.overview = {}
-    with pytest.raises(UsageError, match="There must be a Flink 1\\.20 "):
+    with pytest.raises(UsageError, match="No Flink 1\\.20 "):
         checks.flink_size(server.master)
