@@ -1,4 +1,4 @@
-"""What a person sees: words, lines and tables that cannot steer a terminal.
+"""Standard streams: the words, lines and tables that a person sees there.
 
 All that the program prints passes `printable`: in `print_text`, `print_line` and
 `print_table` on stdout, in `say` on stderr. File names, columns, classes and values are
@@ -117,7 +117,7 @@ def say(text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Drops all that a broken stream still gets: its buffer is written at exit."""
+    """Drops all that a broken standard stream still gets, as its buffer at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -75,9 +75,9 @@ def job_server(
         said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
         other = next(flag for flag in engine.given if "{program}" in flag)
         raise UsageError(
-            f"The job server of {engine.name} cannot start: {said}. Flink's and Spark's "
-            f"need Java 17, by JAVA_HOME or the PATH. In a checkout, 'scripts/cluster "
-            f"{engine.name} up' downloads it; or name one after --: "
+            f"The job server of {engine.name} cannot start: {said}. Those of Flink and "
+            f"Spark need Java 17, by JAVA_HOME or the PATH. In a checkout, "
+            f"'scripts/cluster {engine.name} up' downloads it; or name one after --: "
             f"{other.format(program='PATH')}."
         ) from error
     try:

@@ -1,4 +1,4 @@
-"""Columns of images: which they are, what records have of them, where the files are."""
+"""Columns of images: which they are, what is stored under which names, their files."""
 
 import dataclasses
 import itertools

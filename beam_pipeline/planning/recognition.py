@@ -1,4 +1,4 @@
-"""Recognise the format of a source by the names and first bytes of its files."""
+"""Choose the files of a source; recognise its format by their names and first bytes."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""The files of a source, in runs: blocks of a table's files, and runs of a listing.
+"""The files of one table or listing, in blocks and runs; notes on such files.
 
 A block, its segments and its receipts have a fixed cost that pays for thousands of
 rows. Where each file is a row, a block is a run of the listing, which a `RunReader`

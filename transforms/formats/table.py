@@ -1,4 +1,4 @@
-"""Tables of every format: raw columns from a reader, typed rows for the stages.
+"""Tables of every format: their files, raw columns from a reader, typed rows.
 
     files -> TableFormat.plan -> Planned(reader, sample, features, label_map)
     file -> TableReader.blocks -> TableReader.read -> RawRows -> conform -> Reading

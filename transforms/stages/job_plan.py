@@ -1,4 +1,4 @@
-"""What the stages behind the rows need: decided before a pipeline runs, or in it.
+"""What a job gives its stages: rules of drift and leaks, settings of the commit.
 
 `convert` plans before it runs, and gives each stage the plan as a value. `WriteDataset`
 plans from the rows themselves, and gives it to the same stages as a side input.

@@ -1,4 +1,4 @@
-"""Files that are being written and do not have their names yet.
+"""Files that are open for writing, how many may be, and how they get their names.
 
 Many written files are made durable at the same time, then get their names: syncing one
 small file after another makes each wait for a commit of the file system's journal.

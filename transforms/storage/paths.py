@@ -1,11 +1,11 @@
-"""Paths, local and remote: `dir/file`, `s3://bucket/dir/file`; entries of files.
+"""Paths, local and remote; the URI parameters of places; entries and stamps of files.
 
-A path elsewhere is a scheme, an authority and a key, and after those nothing is
-special but `.` and `..` between slashes, which mean what they mean here: `?`, `#`, `%`
-and spaces stand for themselves. What a user appends as URI parameters
-(`?endpoint_override=...`) is taken off by `plain` where the path enters the program. It
-is remembered for that place in this process alone, and never printed or stored;
-`Access` carries it to workers.
+A path elsewhere, as `s3://bucket/dir/file`, is a scheme, an authority and a key, and
+after those nothing is special but `.` and `..` between slashes, which mean what they
+mean here: `?`, `#`, `%` and spaces stand for themselves. What a user appends as URI
+parameters (`?endpoint_override=...`) is taken off by `plain` where the path enters the
+program. It is remembered for that place in this process alone, and never printed or
+stored; `Access` carries it to workers.
 
 What all paths of a job say of one place holds together, so two of them may not
 contradict each other, and a parameter that nothing reads is refused: ignored, it would

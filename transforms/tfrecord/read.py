@@ -1,11 +1,11 @@
-"""`ReadTFRecords`, `ReadAllTFRecords`: records of files, with every checksum verified.
+"""`ReadTFRecords`, `ReadAllTFRecords`; and the checks of parameters of all transforms.
 
 patterns -> files, and what a manifest states of them    List files
          -> Reshuffle                                    Spread
          -> records                                      Read files
 
-Checks of parameters raise a SpecError that names the parameter and shows what was
-found; `WriteTFRecords` has some of them, too.
+Every checksum of the records is verified. Checks of parameters raise a SpecError that
+names the parameter and shows what was found; `WriteTFRecords` has some of them, too.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Rename all files of one write to their final names, one after another.
+"""The final names of one write: their template, the work folder before, the renaming.
 
 All of them are whole and synced before the first one is renamed, and a lock is held
 while names change. A run that dies in between leaves new files under some names, and

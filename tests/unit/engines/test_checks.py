@@ -39,7 +39,7 @@ def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
         (SPARK, ["--spark_master_url=spark://127.0.0.1:1"], "'spark://127"),
         ({"runner": "flink"}, ["--flink_master=localhost:1"], "'localhost:1'"),
         ({"runner": "flink"}, ["--flink_master=localhost:x"], "nonnumeric port"),
-        (SPARK, [*HERE, "--job_endpoint=127.0.0.1:1"], r"a job server at '127"),
+        (SPARK, [*HERE, "--job_endpoint=127.0.0.1:1"], r"job server answers at .127"),
     ],
 )
 def test_what_is_not_there_is_named(

@@ -1,7 +1,8 @@
-"""The members of an archive: zip here, tar in `tar`, with or without compression.
+"""Archives: their members in turn, of zip here, of tar in `tar`; members in memory.
 
-The kind of an archive is told by its content. Memory is bounded by one member's
-content; where members are read in turn, also by their names, which have to differ.
+Archives may be compressed, and their kind is told by their content. Memory is bounded
+by one member's content; where members are read in turn, also by their names, which have
+to differ.
 Nothing here writes content to disk. What concerns one member is a value, its fault;
 what casts doubt on the rest of the archive is an error that names the member before it.
 

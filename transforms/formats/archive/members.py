@@ -1,4 +1,4 @@
-"""What is known of an archive's members, and the limits on unpacking them.
+"""Members of an archive and the rows they form, and the limits on unpacking them.
 
 An archive comes from anywhere. A name that would lead out of a folder, a link, a
 device, an archive in the archive or a bomb is never followed, made or entered: the

@@ -1,4 +1,4 @@
-"""Decide whether the first row of a CSV file is a header or data.
+"""The header of CSV files: whether there is one, its names, what cells below suggest.
 
 It is data where the name of every column of numbers is a number itself; or where there
 is no column of numbers and every name is like the cells below it: it occurs among them,
