@@ -105,9 +105,11 @@ def header_note(
     row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
     plain = [cell[0].as_py() for cell in as_numbers(row, decimal).values()]
     absent = {"", *MISSING_WORDS, *null_values}
-    silent = [field.strip(" \t") in absent for field in fields]
+    says = [field.strip(" \t") not in absent for field in fields]
     numbers = [_is_number(field) for field in plain]
-    if not any(numbers) and not _all_alike(fields, columns, silent):
+    said = [*itertools.compress(zip(fields, columns, strict=True), says)]
+    are_alike = bool(said) and all(itertools.starmap(_is_alike, said))
+    if not any(numbers) and not are_alike:
         return ""
     named = {str(index): column for index, column in enumerate(columns)}
     cells = as_numbers(with_nulls(named, null_values), decimal)
@@ -117,9 +119,8 @@ def header_note(
         if feature.kind in (Kind.INT64, Kind.FLOAT)
     ]
     if numeric:
-        if not all(numbers[i] or silent[i] for i in numeric):
-            return ""
-        if not any(numbers[i] for i in numeric):
+        are_numbers = all(numbers[i] or not says[i] for i in numeric)
+        if not are_numbers or not any(numbers[i] for i in numeric):
             return ""
         if _are_consecutive(fields) or (
             len(numeric) > 1 and _are_consecutive([fields[i] for i in numeric])
@@ -129,7 +130,7 @@ def header_note(
                 f"header; if it is data, say --no-header"
             )
         why = "each column of numbers has a number there"
-    elif _all_alike(fields, columns, silent):
+    elif are_alike:
         why = "each column has a value of its own there"
     else:
         return ""
@@ -279,11 +280,10 @@ class LineEnds:
             return
         cells = {index: column[index].as_py() for index in at.tolist()}
         whole = (i for i, cell in cells.items() if _holds_rows(cell, width, dialect))
-        index = next(whole, None)
-        self._swallowed = index is not None
+        index = next(whole, int(at[0]))
+        self._swallowed = _holds_rows(cells[index], width, dialect)
         if self.example and not self._swallowed:
             return
-        index = int(at[0]) if index is None else index
         numbers = raw.numbers if raw.places is None else raw.places
         (row,) = raw.rejections([(int(numbers[index]), Reason.MALFORMED, "")])
         self.example, self.place = cells[index], row.source
@@ -321,18 +321,6 @@ def _is_number(field: str) -> bool:
     return any(re.search(form, text) for form in (DECIMAL, NUMBER_WORD, ZERO_LED))
 
 
-def _all_alike(
-    fields: Sequence[str], columns: Sequence[pa.ChunkedArray], silent: Sequence[bool]
-) -> bool:
-    """Tells whether each field that is not missing is like the cells of its column."""
-    said = [
-        (field, column)
-        for field, column, none in zip(fields, columns, silent, strict=True)
-        if not none
-    ]
-    return bool(said) and all(_is_alike(field, column) for field, column in said)
-
-
 def _is_alike(field: str, column: pa.ChunkedArray) -> bool:
     """Whether a field is a date or bool as its column's cells, or one of them."""
     for form in (_DATE, _BOOL):
@@ -350,13 +338,11 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
     if len(fields) < 2 or not all(re.fullmatch("0|[1-9][0-9]{0,8}", f) for f in fields):
         return False
     numbers = [int(field) for field in fields]
-    first, last = numbers[0], numbers[-1]
-    step = 1 if last > first else -1
-    if any(after - before != step for before, after in itertools.pairwise(numbers)):
-        return False
-    if min(first, last) >= _FIRST_YEAR and max(first, last) <= _LAST_YEAR:
-        return True
-    return first in (0, 1) and step == 1
+    steps = {*np.diff(numbers).tolist()}
+    are_years = min(numbers) >= _FIRST_YEAR and max(numbers) <= _LAST_YEAR
+    if steps == {1}:
+        return are_years or numbers[0] in (0, 1)
+    return are_years and steps == {-1}
 
 
 def naming_others(
