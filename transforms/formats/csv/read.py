@@ -214,27 +214,24 @@ def _no_rows(
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
     """Returns which records of the right length are not rows, by reason."""
-    cells = list(texts.values())
     if len(columns) == 1:
         # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
-        marks = pc.is_in(cells[0], value_set=pa.array([END_MARK], cells[0].type))
+        (cells,) = texts.values()
+        marks = pc.is_in(cells, value_set=pa.array([END_MARK], cells.type))
         if not pc.any(marks).as_py():
             return {}
         return {Skipped.END_MARK: numpy_mask(marks)}
     if not source.dialect.header or source.dialect.columns is not None:
         return {}
-    place_of = {name: index for index, name in enumerate(columns)}
-    places = [place_of[name] for name in texts]
-    repeats = repeats_header(cells, places, columns)
-    if repeats is None:
-        return {}
-    if len(texts) < len(columns):
+    repeats = repeats_header(texts, columns[0])
+    if repeats is not None and len(texts) < len(columns):
         # Other fields may be no names: look at all of them.
         parsed = parse(source.utf8, columns, columns, source.dialect).columns
-        cells = [
-            _as_text(column, not_utf8(column), source.dialect) for column in parsed
-        ]
-        repeats = repeats_header(cells, range(len(columns)), columns)
+        texts = {
+            name: _as_text(column, not_utf8(column), source.dialect)
+            for name, column in zip(columns, parsed, strict=True)
+        }
+        repeats = repeats_header(texts, columns[0])
     return {} if repeats is None else {Skipped.REPEATED_HEADER: repeats}
 
 
@@ -246,31 +243,26 @@ def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> 
     return trimmed(texts) if dialect.trim else texts
 
 
-def repeats_header(
-    columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
-) -> Mask | None:
+def repeats_header(texts: Mapping[str, pa.Array], first: str) -> Mask | None:
     """Tells which of n rows read repeat the header, as in the second of joined files.
 
     Args:
-      columns: n texts each; at least one.
-      places: the place of each column in the file.
-      names: the names of all columns of the file.
+      texts: columns by their names, n texts each; at least one.
+      first: the name of the file's first column.
 
     Returns:
       n bools; None if no row does.
     """
     # The first name is compared last: a joined file may bring its byte order mark
     # before it, which makes quotes there literal.
-    ordered = sorted(zip(columns, places, strict=True), key=lambda item: item[1] == 0)
     mask: Any = None
-    for column, index in ordered:
-        name = names[index]
+    for name in sorted(texts, key=lambda name: name == first):
         said: list[str | None] = [name]
-        if not index:
+        if name == first:
             said += [f"\ufeff{name}", f'\ufeff"{name}"']
-        if not index and name == UNNAMED:
+        if name == first == UNNAMED:
             said += ["", "\ufeff", None]
-        same = pc.is_in(column, value_set=pa.array(said, column.type))
+        same = pc.is_in(texts[name], value_set=pa.array(said, texts[name].type))
         mask = same if mask is None else pc.and_(mask, same)
         if not pc.any(mask).as_py():
             return None
