@@ -128,14 +128,14 @@ class CsvFiles(TableReader):
         with open_content(file) as stream:
             dialect, _ = self.begun(stream, file.origin)
             if not isinstance(stream, Unpacked):
-                for block in iter_blocks(
+                blocks = iter_blocks(
                     stream,
                     file.origin,
                     dialect,
                     block_bytes=block_bytes,
                     limit_rows=limit_rows,
-                ):
-                    yield file.placed(block)
+                )
+                yield from map(file.placed, blocks)
                 return
             rows = 0
             if limit_rows is not None:
@@ -176,9 +176,9 @@ class CsvFiles(TableReader):
         contents = read_ahead(self._content, files, far=far)
         alone: list[InputFile] = []
         for run in runs_to_join(contents, self._header_of, most_bytes=block_bytes):
-            raw = self._joined(run, columns) if len(run.files) > 1 else None
+            raw = self._joined(run, columns) if len(run.parts) > 1 else None
             if raw is None:
-                alone += run.files
+                alone += (file for file, _, _ in run.parts)
                 continue
             yield from super(CsvFiles, self).read_whole(
                 alone, columns, block_bytes=block_bytes
@@ -212,8 +212,9 @@ class CsvFiles(TableReader):
 
     def _joined(self, run: "FileRun", columns: Sequence[str]) -> RawRows | None:
         """Returns the rows of files as of one text; None where quotes forbid it."""
-        text = b"".join(run.bodies)
-        begins = np.cumsum([0, *map(len, run.bodies)])
+        inputs, file_starts, bodies = zip(*run.parts, strict=True)
+        text = b"".join(bodies)
+        begins = np.cumsum([0, *map(len, bodies)])
         records, lines, _, scan = scanned(text, run.dialect)
         # Where files begin, records must begin; the last ones end with the text.
         records = np.append(records, len(text))
@@ -221,7 +222,6 @@ class CsvFiles(TableReader):
         if scan.inside or (records[first_rows] != begins).any():
             return None
         first_lines = np.searchsorted(lines, begins)
-        inputs = run.files
         # Any start but 0, where the text would begin with the header.
         block = Block(inputs[0].origin, 1, 1 + len(text), rows=int(first_rows[-1]))
         raw = read_raw(text, block, run.dialect, self.names, columns, self.beside)
@@ -229,12 +229,10 @@ class CsvFiles(TableReader):
         owners = np.searchsorted(first_rows, places, side="right") - 1
         numbers = places - first_rows[owners]
         origins = pa.array([file.origin for file in inputs], pa.string())
-        starts = np.array(run.starts, np.int64)
+        starts = np.array(file_starts, np.int64)
         sizes = np.array([file.size for file in inputs], np.int64) - starts
         shares = numbers * sizes[owners] // np.diff(first_rows)[owners]
-        positions = np.array(
-            [f.position_at(s) for f, s in zip(inputs, run.starts, strict=True)]
-        )
+        positions = np.array([file.position_at(start) for file, start, _ in run.parts])
 
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
             out = []
@@ -289,16 +287,13 @@ class FileRun(NamedTuple):
     Attributes:
       dialect: how they are written.
       header_lines: that end before the records of each.
-      files: k files.
-      bodies: of each its records, whose last one has a line end.
-      starts: where they start in each.
+      parts: each file, where its records start, and they, whose last one has a line
+        end.
     """
 
     dialect: CsvDialect
     header_lines: int
-    files: list[InputFile]
-    bodies: list[bytes]
-    starts: list[int]
+    parts: list[tuple[InputFile, int, bytes]]
 
 
 def may_join(size: int, dialect: CsvDialect) -> bool:
@@ -331,7 +326,7 @@ def runs_to_join(
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
     """
-    run, header, size = FileRun(CsvDialect(), 0, [], [], []), b"", 0
+    run, header, size = FileRun(CsvDialect(), 0, []), b"", 0
     for file, dialect, data in contents:
         is_new, body, begins = False, b"", None
         if data is not None:
@@ -343,23 +338,20 @@ def runs_to_join(
                     header = header_of(data, file)
             begins = _records_begin(data, header) if header else None
             body = data[begins:]
-        is_full = size >= most_bytes or len(run.files) == _MOST_FILES
+        is_full = size >= most_bytes or len(run.parts) == _MOST_FILES
         if is_new or begins is None or is_full:
-            if run.files:
+            if run.parts:
                 yield run
             lines = len(header.splitlines())
-            run, size = (
-                FileRun(dialect if is_new else run.dialect, lines, [], [], []),
-                0,
-            )
+            run = FileRun(dialect if is_new else run.dialect, lines, [])
+            size = 0
         if begins is None:
-            yield FileRun(dialect, 0, [file], [], [])
+            yield FileRun(dialect, 0, [(file, 0, b"")])
         elif body:
-            run.files.append(file)
-            run.bodies.append(body if body[-1:] in _ENDS else body + b"\n")
-            run.starts.append(begins)
-            size += len(run.bodies[-1])
-    if run.files:
+            body = body if body[-1:] in _ENDS else body + b"\n"
+            run.parts.append((file, begins, body))
+            size += len(body)
+    if run.parts:
         yield run
 
 

@@ -123,10 +123,13 @@ def test_what_joins(tmp_path: pathlib.Path) -> None:
     inputs = written(str(tmp_path), [*datas, b"a,b\n\n4,x\n", b"a,b\n5,x\n"])
     contents = map(READER._content, inputs)
     joined, *others = runs_to_join(contents, READER._header_of, most_bytes=LARGE)
-    assert [file.origin for file in joined.files] == ["000.csv", "001.csv", "002.csv"]
-    assert joined.bodies == [b"1,x\n", b"2,y\n", b'"3",z\n']
-    assert joined.starts == [4, 8, 4]
-    assert [run.files for run in others] == [[file] for file in inputs[4:]]
+    assert [(file.origin, *rest) for file, *rest in joined.parts] == [
+        ("000.csv", 4, b"1,x\n"),
+        ("001.csv", 8, b"2,y\n"),
+        ("002.csv", 4, b'"3",z\n'),
+    ]
+    assert [run.parts[0][0] for run in others] == inputs[4:]
+    assert all(len(run.parts) == 1 for run in others)
 
 
 def test_a_changed_file_is_an_error(tmp_path: pathlib.Path) -> None:
