@@ -378,18 +378,18 @@ def _places(
       sample_bytes: of all ranges, about.
       count: of pieces at equal distances in the files, laid end to end.
     """
-    begins = np.concatenate([[0], np.cumsum(sizes)])
-    total = int(begins[-1])
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
     length = max(sample_bytes // count, 1)
     for piece in range(count):
-        start = piece * total // count
-        file_index = int(np.searchsorted(begins[1:], start, side="right"))
-        while file_index < len(sizes) and begins[file_index] < start + length:
-            begin, end = int(begins[file_index]), int(begins[file_index + 1])
-            low, high = max(start, begin), min(start + length, end)
-            if low < high:
-                yield file_index, (low - begin, high - begin)
-            file_index += 1
+        start = piece * int(ends[-1]) // count
+        low = np.searchsorted(ends, start, side="right")
+        high = np.searchsorted(begins, start + length)
+        near = begins[low:high]
+        spans = np.clip([start, start + length], near[:, None], ends[low:high, None])
+        for index, span in enumerate((spans - near[:, None]).tolist(), int(low)):
+            if span[0] < span[1]:
+                yield index, (span[0], span[1])
 
 
 def _texts(
