@@ -160,14 +160,15 @@ class Tar:
 
     def content(self, size: int) -> bytes:
         """Returns the content of the member whose header was the last."""
-        stop = self._offset + size
-        parts = []
         # A header may state more than there is: no memory is taken for that.
+        return b"".join(self._data_to(self._offset + size, "next"))
+
+    def _data_to(self, stop: int, which: str) -> Iterator[bytes]:
+        """Yields the data of the next or last member that are before an offset."""
         while data := self._read(min(stop - self._offset, _STEP_BYTES)):
-            parts.append(data)
+            yield data
         if self._offset < stop:
-            raise self._damage("the data of the next member are cut off")
-        return b"".join(parts)
+            raise self._damage(f"the data of the {which} member are cut off")
 
     def _header(self) -> bytes | None:
         """Returns the next header; None at the end of the archive, all of it read."""
@@ -251,12 +252,8 @@ class Tar:
         if self._size >= 0:
             self._offset = min(offset, self._size)
             self._file.seek(self._offset)
-        while self._offset < offset and self._read(
-            min(offset - self._offset, _STEP_BYTES)
-        ):
+        for _ in self._data_to(offset, "last"):
             pass
-        if self._offset < offset:
-            raise self._damage("the data of the last member are cut off")
 
     def _read(self, size: int) -> bytes:
         if self._size >= 0:
