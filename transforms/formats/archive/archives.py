@@ -166,19 +166,14 @@ class Archive:
         if member.data_offset < 0:
             yield from zip_chunks(self._file, member)
             return
-        left = member.size
-        while left:
-            # Callers may use the file between two pieces.
-            self._file.seek(member.data_offset + member.size - left)
-            data = self._file.read(min(left, 1 << 20))
-            if not data:
-                raise DamageError(
-                    f"{self._path}: the archive is cut off in member "
-                    f"{member.number + 1}, {shown_name(member.name)}. Fetch or write "
-                    f"it again."
-                )
-            left -= len(data)
-            yield data
+        try:
+            offset = member.data_offset
+            yield from _stored(self._file, offset, member.size, _STEP_BYTES)
+        except EOFError as error:
+            raise DamageError(
+                f"{self._path}: the archive is cut off in member {member.number + 1}, "
+                f"{shown_name(member.name)}. Fetch or write it again."
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -342,7 +337,9 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
     """
     crc32, left = 0, member.size
     try:
-        for data in _unpacked(member.method, _stored(file, member)):
+        start = _data_start(file, member)
+        stored = _stored(file, start, member.packed, _INPUT_BYTES)
+        for data in _unpacked(member.method, stored):
             left -= len(data)
             if left < 0:
                 raise MemberError(f"it holds more than the stated {member.size} bytes")
@@ -356,13 +353,15 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
         raise MemberError(f"its CRC-32 is {crc32:08x}, not {member.crc32:08x}")
 
 
-def _stored(file: BinaryIO, member: Member) -> Iterator[bytes]:
-    """Yields the bytes of a member as they are stored; others may use the file too."""
-    offset = _data_start(file, member)
-    stop = offset + member.packed
+def _stored(file: BinaryIO, offset: int, size: int, most: int) -> Iterator[bytes]:
+    """Yields the bytes of a member as they are stored, at most `most` a piece.
+
+    Callers may use the file between two pieces.
+    """
+    stop = offset + size
     while offset < stop:
         file.seek(offset)
-        data = file.read(min(stop - offset, _INPUT_BYTES))
+        data = file.read(min(stop - offset, most))
         if not data:
             raise EOFError("they are cut off")
         offset += len(data)
