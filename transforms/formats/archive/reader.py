@@ -252,11 +252,9 @@ class ArchiveTables(Archives, TableReader):
         listing = self.listing(file)
         in_turn = listing.is_sequential or bool(block.rows)
         members = self._tables(file, by_name=self.gathers and not in_turn)
-        gathers = self.gathers and not block.rows
-        if in_turn:
-            gathers = gathers and _are_sorted(members)
-        else:
+        if not in_turn:
             members = members[block.start : block.stop]
+        gathers = self.gathers and not block.rows and _are_sorted(members)
         tables = self._content(file, members, block.position)
         skipped = collections.Counter[str]()
         if not block.start:

@@ -345,24 +345,23 @@ class ArchiveImages(RowArchive):
 
     def raw(self, rows: Sequence[Row], block: Block, columns: Sequence[str]) -> RawRows:
         """Returns a piece of images; all columns of them."""
-        items: list[Item] = [item for row in rows for item in row.items]
+        items = [item for row in rows for item in row.items]
+        # Those that could not be read come last.
+        items.sort(key=lambda item: item.data is None)
         good = [item for item in items if item.data is not None]
-        bad = [item for item in items if item.data is None]
         above = f"{block.origin}/" if self.by_archive else ""
-        members = [*(item.member for item in good), *(item.member for item in bad)]
-        sources = [above + member.printable for member in members]
+        sources = [above + item.member.printable for item in items]
         paths = [self._path(block.origin, item.member) for item in good]
         cells = self._columns([item.data for item in good], paths, sources[: len(good)])
         refused: list[Complaint] = [
             (index, *item.member.fault)
-            for index, item in enumerate(bad, len(good))
+            for index, item in enumerate(items)
             if item.member.fault
         ]
 
         def rejection(complaint: Complaint) -> Rejection:
-            index = complaint[0]
-            raw = good[index].data if index < len(good) else None
-            return rejection_of(sources[index], complaint, raw, numbered=False)
+            source, raw = sources[complaint[0]], items[complaint[0]].data
+            return rejection_of(source, complaint, raw, numbered=False)
 
         return RawRows(
             block,
