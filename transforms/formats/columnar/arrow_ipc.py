@@ -88,8 +88,8 @@ class _Batches(ColumnarFile):
         """Returns the rows of each batch of a file; reads one small column."""
         if not len(self._schema):
             return []
-        widths = [_width(field.type) for field in self._schema]
-        reader = self._opened([self._schema.field(widths.index(min(widths))).name])
+        smallest = min(self._schema, key=lambda field: _width(field.type))
+        reader = self._opened([smallest.name])
         return [
             reader.get_batch(index).num_rows
             for index in range(reader.num_record_batches)

@@ -140,22 +140,20 @@ def flat_columns(
     batch: pa.RecordBatch | pa.Table, wanted: Iterable[str] | None = None
 ) -> dict[str, pa.Array]:
     """Returns the flat columns of rows, of plain types; all, or those wanted."""
-    names = None if wanted is None else set(wanted)
-    fields = None if names is None else {f for f, _ in sources(batch.schema, names)}
+    if wanted is not None:
+        wanted = set(wanted)
+        fields = dict.fromkeys(field for field, _ in sources(batch.schema, wanted))
+        batch = batch.select([*fields])
     out: dict[str, pa.Array] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if fields is not None and field.name not in fields:
-            continue
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
             if isinstance(column, pa.ChunkedArray):
                 raise pa.ArrowInvalid(f"column {field.name!r} is over 2 GiB in a piece")
-        out |= {
-            name: array
-            for name, array in _flatten(field.name, column)
-            if names is None or name in names
-        }
-    return out
+        out |= _flatten(field.name, column)
+    if wanted is None:
+        return out
+    return {name: array for name, array in out.items() if name in wanted}
 
 
 def _flatten(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:

@@ -123,7 +123,7 @@ class ParquetReader(ColumnarReader):
                 common.add(file.origin, types, stated_features(schema))
                 wide = wide or bool(_int96_paths(parquet))
                 rows += parquet.metadata.num_rows
-                for index, group in enumerate(_row_groups(parquet)):
+                for index, group in enumerate(_row_groups(parquet.metadata)):
                     _check_row_bytes(group, index, file.origin)
                     groups.append((file, index, group.total_byte_size))
         whole = sum(size for _, _, size in groups) <= self.sample_bytes
@@ -175,7 +175,7 @@ class _Parquet(ColumnarFile):
         self, file: InputFile, block_bytes: int, limit_rows: int | None
     ) -> Iterator[tuple[int, int]]:
         """Returns the row groups; only the footer is read."""
-        groups = _row_groups(self._views[0])
+        groups = _row_groups(self._views[0].metadata)
         plain = sum(map(_plain_bytes, groups))
         sizes = (file.size * _plain_bytes(group) // plain for group in groups)
         counts = (group.num_rows for group in groups)
@@ -185,7 +185,7 @@ class _Parquet(ColumnarFile):
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
         paths = [*dict.fromkeys(path for _, path in sources(self._schema, columns))]
         groups, begin = [], 0
-        for index, group in enumerate(_row_groups(self._views[0])):
+        for index, group in enumerate(_row_groups(self._views[0].metadata)):
             if group.num_rows and 0 <= begin - block.first_row < block.rows:
                 groups.append(index)
             begin += group.num_rows
@@ -276,8 +276,8 @@ def _read_bytes(footer: pq.FileMetaData) -> int:
 
     Every column has a buffer of this size: together they take no more than the chunks.
     """
-    groups = map(footer.row_group, range(footer.num_row_groups))
-    largest = max((group.total_byte_size for group in groups), default=0)
+    sizes = (group.total_byte_size for group in _row_groups(footer))
+    largest = max(sizes, default=0)
     return _READ_BYTES if largest >= _READ_BYTES * footer.num_columns else 0
 
 
@@ -300,9 +300,9 @@ def _beyond(groups: Sequence[_Group]) -> bool:
     return False
 
 
-def _row_groups(parquet: pq.ParquetFile) -> list[pq.RowGroupMetaData]:
+def _row_groups(footer: pq.FileMetaData) -> list[pq.RowGroupMetaData]:
     """Returns the metadata of each row group."""
-    return [*map(parquet.metadata.row_group, range(parquet.num_row_groups))]
+    return [*map(footer.row_group, range(footer.num_row_groups))]
 
 
 def _plain_bytes(group: pq.RowGroupMetaData) -> int:
