@@ -14,7 +14,6 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 """
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import re
@@ -39,6 +38,7 @@ from transforms.formats.json_lines.values import (
     of_value,
     parse_value,
     typed_members,
+    without_faults,
 )
 from transforms.formats.json_lines.values import merged as merged_types
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
@@ -120,10 +120,7 @@ class WebDataset(RowArchive):
         images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
         alone = all(sum(s in has for s in images) < 2 for has in together)
         merged = tuple(images) if len(images) > 1 and alone else ()
-        read = []
-        for sample in taken:
-            with contextlib.suppress(FaultError):
-                read.append(_values(sample, merged))
+        read = [*without_faults(lambda sample: _values(sample, merged), taken)]
         kinds = {
             suffix: merged_types(of_value(row.get(suffix)) for row in read)
             for suffix in suffixes
@@ -139,10 +136,7 @@ class WebDataset(RowArchive):
                 names |= dict.fromkeys(sorted(own))
             elif _ending(suffix) not in _JSON:
                 names[_MERGED if suffix in merged else suffix] = None
-        rows = []
-        for row in read:
-            with contextlib.suppress(FaultError):
-                rows.append(reader._typed(row))
+        rows = [*without_faults(reader._typed, read)]
         columns = reader._columns(rows, names)
         table = TableSample(
             columns, len(rows), total_rows=total, complete=len(rows) == total

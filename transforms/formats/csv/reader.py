@@ -137,11 +137,10 @@ class CsvFiles(TableReader):
                 )
                 yield from map(file.placed, blocks)
                 return
-            rows = 0
+            pieces: Iterable[tuple[bytes, Block]] = ()
             if limit_rows is not None:
                 pieces = _pieces(stream, file.origin, dialect, limit_rows)
-                rows = sum(piece.rows for _, piece in pieces)
-            yield file.whole(rows=rows)
+            yield file.whole(rows=sum(block.rows for _, block in pieces))
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]

@@ -11,7 +11,6 @@ Objects are flattened to columns `outer/inner`, lists are kept. A key that is mi
 is a missing value, as null is; one that the sample has not seen is no column.
 """
 
-import contextlib
 import dataclasses
 import io
 import re
@@ -56,6 +55,7 @@ from transforms.formats.json_lines.values import (
     of_value,
     parse_line,
     typed_members,
+    without_faults,
 )
 from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.table import (
@@ -88,14 +88,7 @@ def learned(data: bytes) -> JsonType:
         kind = merged(map(of_column, table.to_struct_array().chunks))
         if kind.is_plain:
             return kind
-    return merged(map(of_value, _objects_of(lines)))
-
-
-def _objects_of(lines: Lines) -> Iterator[dict[str, Any]]:
-    """Yields the objects of lines; lines without one are left out."""
-    for line in lines:
-        with contextlib.suppress(FaultError):
-            yield parse_line(line)
+    return merged(map(of_value, without_faults(parse_line, lines)))
 
 
 def columns_of(
@@ -253,10 +246,8 @@ class JsonLinesReader(TableReader):
                 for _, block in cut(stream, file.origin, block_bytes, limit_rows):
                     yield file.placed(block)
                 return
-        rows = 0
-        if limit_rows is not None:
-            rows = sum(piece.rows for _, piece, _ in _pieces(file, limit_rows))
-        yield file.whole(rows=rows)
+        pieces = () if limit_rows is None else _pieces(file, limit_rows)
+        yield file.whole(rows=sum(block.rows for _, block, _ in pieces))
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]

@@ -35,12 +35,13 @@ Source: RFC 8259; NaN, Infinity and -Infinity are taken as Python writes them.
 """
 
 import collections
+import contextlib
 import dataclasses
 import decimal
 import functools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -337,6 +338,15 @@ def parse_line(line: bytes) -> dict[str, Any]:
         reason = f"an object is needed; found {_shown(value)}"
         raise FaultError(Reason.MALFORMED, reason)
     return value
+
+
+def without_faults(
+    make: Callable[[Any], dict[str, Any]], items: Iterable[Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields the objects that a function makes of items, but for those it refuses."""
+    for item in items:
+        with contextlib.suppress(FaultError):
+            yield make(item)
 
 
 def columns_in(rows: Sequence[dict[str, Any]], kind: JsonType) -> dict[str, pa.Array]:
