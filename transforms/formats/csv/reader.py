@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -174,7 +174,7 @@ class CsvFiles(TableReader):
         far = is_remote(files[0].path)
         contents = read_ahead(self._content, files, far=far)
         alone: list[InputFile] = []
-        for run in runs_to_join(contents, self._header_of, most_bytes=block_bytes):
+        for run in self.runs_to_join(contents, block_bytes):
             raw = self._joined(run, columns) if len(run.parts) > 1 else None
             if raw is None:
                 alone += (file for file, _, _ in run.parts)
@@ -189,18 +189,58 @@ class CsvFiles(TableReader):
         )
 
     def _content(self, file: InputFile) -> tuple[InputFile, CsvDialect, bytes | None]:
-        """Returns what `join_files` is to join."""
+        """Returns what `runs_to_join` is to join."""
         dialect = self.dialect_of(file.origin)
         if not may_join(file.size, dialect):
             return file, dialect, None
         with reading(file.path):
             data = storage(file.path).read_bytes(stamp=file.stamp)
         dialect = self.dialect_in(io.BytesIO(data), file.origin)
-        return file, dialect, data if may_join(file.size, dialect) else None
+        return file, dialect, None if dialect.sep_line else data
 
-    def _header_of(self, data: bytes, file: InputFile) -> bytes:
-        _, header = self.begun(io.BytesIO(data), file.origin)
-        return header.record
+    def runs_to_join(
+        self,
+        contents: Iterable[tuple[InputFile, CsvDialect, bytes | None]],
+        most_bytes: int,
+    ) -> Iterator["FileRun"]:
+        """Yields files in runs that can be joined, and the others; in their order.
+
+        A compressed file is never joined: its bytes are no text. Nor is one without
+        records: it has nothing to read.
+
+        Args:
+          contents: files, how they are written, and all of their bytes; None for one
+            that is not to be joined.
+          most_bytes: of text that are joined; the last file may go beyond.
+        """
+        run, header, size = FileRun(CsvDialect(), 0, []), b"", 0
+        for file, dialect, data in contents:
+            is_new, body, begins = False, b"", None
+            if data is not None:
+                is_new = not (header and dialect == run.dialect)
+                if is_new:
+                    header = b""
+                    # The reader of single files says a fault again, where it should.
+                    with contextlib.suppress(InputError):
+                        _, first = self.begun(io.BytesIO(data), file.origin)
+                        header = first.record
+                begins = _records_begin(data, header) if header else None
+                body = data[begins:]
+            is_full = size >= most_bytes or len(run.parts) == _MOST_FILES
+            if is_new or begins is None or is_full:
+                if run.parts:
+                    yield run
+                lines = len(header.splitlines())
+                run = FileRun(dialect if is_new else run.dialect, lines, [])
+                size = 0
+            if begins is None:
+                yield FileRun(dialect, 0, [(file, 0, b"")])
+            elif body:
+                body = body if body[-1:] in _ENDS else body + b"\n"
+                run.parts.append((file, begins, body))
+                size += len(body)
+        if run.parts:
+            yield run
 
     def begun(self, stream: Any, origin: str) -> tuple[CsvDialect, Header]:
         """Returns how an open file is written, and its header, which is checked."""
@@ -300,58 +340,10 @@ def may_join(size: int, dialect: CsvDialect) -> bool:
     return (
         size <= SMALL_BYTES
         and dialect.header
-        and not dialect.sep_line
         and dialect.delimiter != WHITESPACE
         and not dialect.escape
         and dialect.encoding == "utf-8"
     )
-
-
-def runs_to_join(
-    contents: Iterable[tuple[InputFile, CsvDialect, bytes | None]],
-    header_of: Callable[[bytes, InputFile], bytes],
-    *,
-    most_bytes: int,
-) -> Iterator[FileRun]:
-    """Yields files in runs that can be joined, and the others; in their order.
-
-    A compressed file is never joined: its bytes are no text. Nor is one without
-    records: it has nothing to read.
-
-    Args:
-      contents: files, how they are written, and all of their bytes; None for one that
-        is not to be joined.
-      header_of: returns the header record of a file with these bytes, see `Header`;
-        raises InputError where it is not that of the source.
-      most_bytes: of text that are joined; the last file may go beyond.
-    """
-    run, header, size = FileRun(CsvDialect(), 0, []), b"", 0
-    for file, dialect, data in contents:
-        is_new, body, begins = False, b"", None
-        if data is not None:
-            is_new = not (header and dialect == run.dialect)
-            if is_new:
-                header = b""
-                # The reader of single files says a fault again, where it should.
-                with contextlib.suppress(InputError):
-                    header = header_of(data, file)
-            begins = _records_begin(data, header) if header else None
-            body = data[begins:]
-        is_full = size >= most_bytes or len(run.parts) == _MOST_FILES
-        if is_new or begins is None or is_full:
-            if run.parts:
-                yield run
-            lines = len(header.splitlines())
-            run = FileRun(dialect if is_new else run.dialect, lines, [])
-            size = 0
-        if begins is None:
-            yield FileRun(dialect, 0, [(file, 0, b"")])
-        elif body:
-            body = body if body[-1:] in _ENDS else body + b"\n"
-            run.parts.append((file, begins, body))
-            size += len(body)
-    if run.parts:
-        yield run
 
 
 def _records_begin(data: bytes, header: bytes) -> int | None:

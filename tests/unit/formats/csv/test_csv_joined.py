@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.support.table_reading import listed
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.reader import runs_to_join
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.file_runs import gathered
 from transforms.formats.raw_rows import RawRows
@@ -122,7 +121,7 @@ def test_what_joins(tmp_path: pathlib.Path) -> None:
     datas = [b"a,b\n1,x\n", b"\xef\xbb\xbfa,b\r\n2,y", b'a,b\n"3",z\n', b"a,b\n"]
     inputs = written(str(tmp_path), [*datas, b"a,b\n\n4,x\n", b"a,b\n5,x\n"])
     contents = map(READER._content, inputs)
-    joined, *others = runs_to_join(contents, READER._header_of, most_bytes=LARGE)
+    joined, *others = READER.runs_to_join(contents, LARGE)
     assert [(file.origin, *rest) for file, *rest in joined.parts] == [
         ("000.csv", 4, b"1,x\n"),
         ("001.csv", 8, b"2,y\n"),
