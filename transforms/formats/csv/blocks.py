@@ -11,7 +11,6 @@ import csv
 import dataclasses
 import functools
 import io
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -390,10 +389,9 @@ def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
 def _first_record(stream: Content, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as UTF-8, with any line end; b"" for no record."""
     text, dialect, begin = text_of(stream, dialect, origin)
-    before = int(dialect.sep_line)
     text.seek(begin)
-    records = cut(text, begin, origin, dialect, 1, before + 1, leading=0)
-    record = next(itertools.islice(records, before, None), None)
+    records = cut(text, begin, origin, dialect, 1, 1, leading=int(dialect.sep_line))
+    record = next(records, None)
     if record is None:
         return b""
     text.seek(record.start)
