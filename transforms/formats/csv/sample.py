@@ -259,9 +259,8 @@ class _Seen:
         """Returns the names of a file's columns; InputError where it is not read."""
         return cls(reader, [look]).reader.names
 
-    def _begin(self, look: SampledRanges, stream: Any) -> CsvDialect:
+    def _begin(self, origin: str, stream: Any) -> CsvDialect:
         """Notes the first row of a file; returns how it is written."""
-        origin = look.file.origin
         if not self.reader.names:
             self.dialect = self.reader.dialect_in(stream, origin)
             head = read_header(stream, self.dialect, origin)
@@ -280,7 +279,7 @@ class _Seen:
         # Other files are opened when they are read.
         for file in files if self.reader.columns else files[:1]:
             with file.open() as stream:
-                self._begin(SampledRanges(file, []), stream)
+                self._begin(file.origin, stream)
         names = self.reader.names
         for raw in self.reader.read_whole(files, names, block_bytes=_PARSED_BYTES):
             self._add(raw, "")
@@ -289,7 +288,7 @@ class _Seen:
         self.all_ended &= look.ended
         sampled = self.sampled_bytes + look.stored
         with contextlib.closing(look.open()) as stream:
-            dialect = self._begin(look, stream)
+            dialect = self._begin(look.file.origin, stream)
             text, dialect, begin = text_of(stream, dialect, look.file.origin)
             is_whole = text is not stream
             texts = _texts(text, dialect, begin, look, is_whole)
