@@ -73,19 +73,15 @@ _PRIMITIVES = {
     # Rows whose text is not UTF-8 are rejected one by one, later.
     "string": _primitive("bytes", pa.binary()).viewed(pa.string()),
 }
-_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 # (type, logical type) -> Arrow's.
 _LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time32("ms"),
     ("long", "time-micros"): pa.time64("us"),
     **{
-        ("long", f"timestamp-{word}"): pa.timestamp(unit, "UTC")
-        for word, unit in _UNITS.items()
-    },
-    **{
-        ("long", f"local-timestamp-{word}"): pa.timestamp(unit)
-        for word, unit in _UNITS.items()
+        ("long", f"{prefix}timestamp-{word}"): pa.timestamp(unit, zone)
+        for word, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+        for prefix, zone in (("", "UTC"), ("local-", None))
     },
 }
 # Digits that Arrow's narrow decimals hold, and its wide ones.
