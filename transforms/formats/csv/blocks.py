@@ -33,7 +33,6 @@ from transforms.formats.csv.scan import (
     with_tabs,
 )
 from transforms.formats.input_files import Content
-from transforms.formats.table import listed, only_in_one
 
 # Bytes of a file that tell its encoding, and whether it begins with a line like sep=;
 HEAD_BYTES = 64
@@ -406,25 +405,3 @@ def _first_record(stream: Content, dialect: CsvDialect, origin: str) -> bytes:
         return data.decode(dialect.encoding).encode()
     except UnicodeDecodeError as error:
         raise undecodable(error, record.start, origin, dialect.encoding) from error
-
-
-def check_same_columns(
-    first_origin: str, first: Sequence[str], origin: str, names: Sequence[str]
-) -> None:
-    """Checks that two files of one source have the same columns in the same order.
-
-    Raises:
-      InputError: they do not; names both files and the columns that differ.
-    """
-    if tuple(first) == tuple(names):
-        return
-    facts = only_in_one(first_origin, first, origin, names)
-    if not facts:
-        # Names may occur twice, in a file that changes while it is looked at.
-        moved = [b for a, b in zip(first, names, strict=False) if a != b]
-        facts = [f"the order differs at {listed(moved)}"]
-    raise InputError(
-        f"all files of a source must have the same columns; {first_origin} and "
-        f"{origin} differ: {'; '.join(facts)}. Correct one, or leave it out with "
-        f"--exclude and convert it by itself, as with --part"
-    )

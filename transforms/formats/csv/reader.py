@@ -24,7 +24,6 @@ from transforms.errors import InputError
 from transforms.formats.csv.blocks import (
     HEAD_BYTES,
     Header,
-    check_same_columns,
     iter_blocks,
     read_header,
     sep_line,
@@ -39,6 +38,8 @@ from transforms.formats.table import (
     InputFile,
     SourceFile,
     TableReader,
+    listed,
+    only_in_one,
     reading,
 )
 from transforms.storage.files import read_ahead, storage
@@ -246,7 +247,7 @@ class CsvFiles(TableReader):
         """Returns how an open file is written, and its header, which is checked."""
         dialect = self.dialect_in(stream, origin)
         header = read_header(stream, dialect, origin)
-        check_same_columns(self.named_in, self.names, origin, header.names)
+        _check_same_columns(self.named_in, self.names, origin, header.names)
         return dialect, header
 
     def _joined(self, run: "FileRun", columns: Sequence[str]) -> RawRows | None:
@@ -302,6 +303,28 @@ class CsvFiles(TableReader):
             places=places,
             positions=positions[owners] + shares,
         )
+
+
+def _check_same_columns(
+    first_origin: str, first: Sequence[str], origin: str, names: Sequence[str]
+) -> None:
+    """Checks that two files of one source have the same columns in the same order.
+
+    Raises:
+      InputError: they do not; names both files and the columns that differ.
+    """
+    if tuple(first) == tuple(names):
+        return
+    facts = only_in_one(first_origin, first, origin, names)
+    if not facts:
+        # Names may occur twice, in a file that changes while it is looked at.
+        moved = [b for a, b in zip(first, names, strict=False) if a != b]
+        facts = [f"the order differs at {listed(moved)}"]
+    raise InputError(
+        f"all files of a source must have the same columns; {first_origin} and "
+        f"{origin} differ: {'; '.join(facts)}. Correct one, or leave it out with "
+        f"--exclude and convert it by itself, as with --part"
+    )
 
 
 def _pieces(
