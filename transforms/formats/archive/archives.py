@@ -178,7 +178,7 @@ class Archive:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Archives:
-    """What all readers of archives are told.
+    """Opens and lists archives, by the settings that all of their readers share.
 
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.

@@ -156,7 +156,7 @@ class Member(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A member that was read.
+    """A member, and its content or the fault that it was read with.
 
     Attributes:
       member: as it is listed, or with the fault that reading it found.

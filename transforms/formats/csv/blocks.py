@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from transforms.core.model import Block
 from transforms.errors import InputError
-from transforms.formats.csv.header_check import check_marks, check_names
+from transforms.formats.csv.header_check import check_header_names, check_marks
 from transforms.formats.csv.scan import (
     UNNAMED,
     WHITESPACE,
@@ -93,7 +93,7 @@ def bom_length(head: bytes, encoding: str) -> int:
 
 @functools.lru_cache(maxsize=64)
 def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
-    """Tells whether delimiters, quotes and line ends can be found in encoded bytes."""
+    """Tells whether a file's bytes are cut to blocks as they are, or transcoded first."""
     ascii_bytes = bytes(range(128))
     marks = {"\n", "\r", *dialect.delimiters, *dialect.quote, *dialect.escape}
     try:
@@ -362,7 +362,7 @@ def read_header(stream: Content, dialect: CsvDialect, origin: str) -> Header:
         check_marks(names, dialect, origin)
         if not names[0] and count > 1:
             names = (UNNAMED, *names[1:])
-        check_names(names, origin)
+        check_header_names(names, origin)
     return Header(record.rstrip(b"\r\n"), fields, names)
 
 

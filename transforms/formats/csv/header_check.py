@@ -250,7 +250,7 @@ def _most(cells: pa.ChunkedArray, pattern: str) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class LineEnds:
-    """The sampled cells of a column that hold line ends.
+    """What cells with line ends say of the quote setting: whether it swallows rows.
 
     Attributes:
       cells: how many there are.
@@ -348,7 +348,7 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
 def naming_others(
     error: InputError, files: Iterable[tuple[str, Callable[[], tuple[str, ...]]]]
 ) -> InputError:
-    """Returns the error of the first bad file, or one that names the others too.
+    """Returns the error of a file whose header does not fit, naming all such files.
 
     The columns that most files have are taken for those of the source.
 
@@ -407,8 +407,8 @@ def check_marks(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
             )
 
 
-def check_names(names: Sequence[str], origin: str) -> None:
-    """Raises InputError for a column's name that is empty, repeated or too long."""
+def check_header_names(names: Sequence[str], origin: str) -> None:
+    """Raises InputError for a header's name that is empty, repeated or too long."""
     longest = max(names, key=len)
     if len(longest) > _MOST_CHARS:
         raise InputError(

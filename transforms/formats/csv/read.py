@@ -223,7 +223,7 @@ def _no_rows(
         return {Skipped.END_MARK: numpy_mask(marks)}
     if not source.dialect.header or source.dialect.columns is not None:
         return {}
-    repeats = repeats_header(texts, columns[0])
+    repeats = _repeats_header(texts, columns[0])
     if repeats is not None and len(texts) < len(columns):
         # Other fields may be no names: look at all of them.
         parsed = parse(source.utf8, columns, columns, source.dialect).columns
@@ -231,7 +231,7 @@ def _no_rows(
             name: _as_text(column, not_utf8(column), source.dialect)
             for name, column in zip(columns, parsed, strict=True)
         }
-        repeats = repeats_header(texts, columns[0])
+        repeats = _repeats_header(texts, columns[0])
     return {} if repeats is None else {Skipped.REPEATED_HEADER: repeats}
 
 
@@ -243,7 +243,7 @@ def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> 
     return trimmed(texts) if dialect.trim else texts
 
 
-def repeats_header(texts: Mapping[str, pa.Array], first: str) -> Mask | None:
+def _repeats_header(texts: Mapping[str, pa.Array], first: str) -> Mask | None:
     """Tells which of n rows read repeat the header, as in the second of joined files.
 
     Args:

@@ -285,7 +285,7 @@ class Scan:
 
 
 def pieces_of(stream: Content, size: int = _PIECE_BYTES) -> Iterator[bytes]:
-    """Yields what is left of the stream in pieces of `size` bytes, the last shorter."""
+    """Yields the rest of a stream in the pieces of a scan, of `size` bytes but the last."""
     while piece := stream.read(size):
         if len(piece) < size:
             # A raw file or a compressed one may give less than it was asked for.
@@ -413,7 +413,7 @@ def scanned(
 
 
 def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
-    """Returns the positions of the records with text behind a closing quote.
+    """Scans for text behind a closing quote; returns the positions of such records.
 
     The parser would take that text for a part of the cell, and drop the quote.
     """

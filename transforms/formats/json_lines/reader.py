@@ -94,7 +94,7 @@ def learned(data: bytes) -> JsonType:
 def columns_of(
     lines: Lines, kind: JsonType
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64], list[Complaint]]:
-    """Returns flat columns, which lines they are from, and the lines refused."""
+    """Reads lines by either parser: flat columns, of which lines, and those refused."""
     if kind.is_plain and kind.members:
         table = _by_arrow(lines, pa.schema(list(kind.arrow)))
         flat = flat_columns(table) if table is not None else {}
