@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from transforms.core.model import Block
@@ -93,7 +93,7 @@ def bom_length(head: bytes, encoding: str) -> int:
 
 @functools.lru_cache(maxsize=64)
 def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
-    """Tells whether a file's bytes are cut to blocks as they are, or transcoded first."""
+    """Tells whether blocks are cut from encoded bytes as they are, not transcoded."""
     ascii_bytes = bytes(range(128))
     marks = {"\n", "\r", *dialect.delimiters, *dialect.quote, *dialect.escape}
     try:

@@ -285,7 +285,7 @@ class Scan:
 
 
 def pieces_of(stream: Content, size: int = _PIECE_BYTES) -> Iterator[bytes]:
-    """Yields the rest of a stream in the pieces of a scan, of `size` bytes but the last."""
+    """Yields what is left of a stream in pieces of a scan, the last one shorter."""
     while piece := stream.read(size):
         if len(piece) < size:
             # A raw file or a compressed one may give less than it was asked for.
