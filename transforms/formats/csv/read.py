@@ -44,19 +44,17 @@ class CsvRecords:
       columns: for each column asked for, n cells as bytes; null where one is blank and
         not quoted.
       indices: int64 array of n: the position of each among the r.
-      miscounted: of others: position and number of fields.
-      end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
-        end of a text, where a table has more columns than one.
+      miscounted: of others: position and number of fields; 0 for a lone Ctrl-Z, which
+        DOS wrote at the end of a text, where a table has more columns than one.
     """
 
     columns: tuple[pa.Array, ...]
     indices: Longs
-    miscounted: tuple[tuple[int, int], ...]
-    end_marks: tuple[int, ...] = ()
+    miscounted: Mapping[int, int]
 
     def __len__(self) -> int:
         """The number r of records, those of another length included."""
-        return len(self.indices) + len(self.miscounted) + len(self.end_marks)
+        return len(self.indices) + len(self.miscounted)
 
 
 def read_raw(
@@ -112,10 +110,11 @@ def read_raw(
             Reason.FIELD_COUNT,
             f"row has {fields} field{'s' * (fields != 1)}, {len(columns)} expected",
         )
-        for index, fields in records.miscounted
+        for index, fields in records.miscounted.items()
+        if fields
     ]
     no_rows = _no_rows(source, texts, columns)
-    skipped = {Skipped.END_MARK: len(records.end_marks)}
+    skipped = {Skipped.END_MARK: [*records.miscounted.values()].count(0)}
     unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
     refused += [
@@ -283,14 +282,11 @@ def parse(
       wanted: the distinct columns to return, in this order; at least one.
       dialect: delimiter, quote and escape are used.
     """
-    miscounted: list[tuple[int, int]] = []
-    end_marks: list[int] = []
+    miscounted: dict[int, int] = {}
 
     def note(row: Any) -> str:
-        if row.actual_columns == 1 and row.text == END_MARK:
-            end_marks.append(row.number - 1)
-        else:
-            miscounted.append((row.number - 1, row.actual_columns))
+        is_end_mark = row.actual_columns == 1 and row.text == END_MARK
+        miscounted[row.number - 1] = 0 if is_end_mark else row.actual_columns
         return "skip"
 
     others = np.zeros(0, np.int64)
@@ -302,7 +298,7 @@ def parse(
         # Replacing other bytes leaves lengths and fields as they are.
         plain = bytes(data).translate(_ONLY_ASCII)
         _table_of(plain, names, names[:1], dialect, note)
-        others = np.array(sorted([*end_marks, *(i for i, _ in miscounted)]), np.int64)
+        others = np.array(sorted(miscounted), np.int64)
         starts, stops, _ = locate(data, dialect, others)
         begins, ends = [0, *stops.tolist()], [*starts.tolist(), len(data)]
         view = memoryview(data)
@@ -310,8 +306,7 @@ def parse(
         table = _table_of(kept or b"\n", names, wanted, dialect)
     indices = np.arange(table.num_rows + len(others), dtype=np.int64)
     columns = tuple(map(one_array, table.itercolumns()))
-    indices = np.delete(indices, others)
-    return CsvRecords(columns, indices, tuple(miscounted), tuple(end_marks))
+    return CsvRecords(columns, np.delete(indices, others), miscounted)
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:
