@@ -97,19 +97,14 @@ class WebDataset(RowArchive):
         Raises:
           InputError: there are no samples.
         """
-        suffixes: dict[str, None] = {}
-        together: set[frozenset[str]] = set()
+        together: dict[frozenset[str], None] = {}
         total = 0
         step = -(-len(files) // _SAMPLE_SHARDS)
         taken: list[Row] = []
         for index, file in enumerate(files):
             samples = self.listed_rows(file)
             total += len(samples)
-            for sample in samples:
-                has = frozenset(_columns_of(sample))
-                if has not in together:
-                    together.add(has)
-                    suffixes |= dict.fromkeys(sorted(has))
+            together |= dict.fromkeys(frozenset(_columns_of(row)) for row in samples)
             if index % step == 0:
                 taken += self._first_of(file, len(files[::step]))
         if not total:
@@ -117,6 +112,7 @@ class WebDataset(RowArchive):
                 f"A WebDataset must hold samples, members like 0001.jpg and 0001.cls; "
                 f"{files[0].origin!r} holds none."
             )
+        suffixes = dict.fromkeys(suffix for has in together for suffix in sorted(has))
         images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
         alone = all(sum(s in has for s in images) < 2 for has in together)
         merged = tuple(images) if len(images) > 1 and alone else ()
