@@ -299,7 +299,7 @@ class ArchiveImages(RowArchive):
 
         def sound() -> Iterator[FileEntry]:
             for file in files:
-                above = f"{stem_of(file.origin)}/" if reader.by_archive else ""
+                above = reader._above(file.origin)
                 for member in self.listing(file):
                     if not is_image_name(member.name):
                         if member.name.isprintable():
@@ -307,7 +307,7 @@ class ArchiveImages(RowArchive):
                     elif member.fault:
                         faults[:] = faults or [member.fault]
                     elif not member.is_hidden:
-                        path = reader._path(file.origin, member)
+                        path = above + member.origin
                         entry = FileEntry(path, member.size, 0)
                         first.setdefault(posixpath.dirname(path), entry)
                         yield entry
@@ -351,7 +351,8 @@ class ArchiveImages(RowArchive):
         good = [item for item in items if item.data is not None]
         above = f"{block.origin}/" if self.by_archive else ""
         sources = [above + item.member.printable for item in items]
-        paths = [self._path(block.origin, item.member) for item in good]
+        folder = self._above(block.origin)
+        paths = [folder + item.member.origin for item in good]
         cells = self._columns([item.data for item in good], paths, sources[: len(good)])
         refused: list[Complaint] = [
             (index, *item.member.fault)
@@ -377,11 +378,9 @@ class ArchiveImages(RowArchive):
         """Returns the folders and the name of an image, without shared folders."""
         return path.split("/")[self.strip :]
 
-    def _path(self, archive: str, member: Member) -> str:
-        """Returns the path of a member among all the members of the source."""
-        if self.by_archive:
-            return f"{stem_of(archive)}/{member.origin}"
-        return member.origin
+    def _above(self, archive: str) -> str:
+        """Returns what the paths of an archive's members begin with in the source."""
+        return f"{stem_of(archive)}/" if self.by_archive else ""
 
     def _sample_of(
         self, chosen: list[FileEntry], first: Iterable[FileEntry], total: int
