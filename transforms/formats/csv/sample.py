@@ -274,8 +274,7 @@ class _Seen:
         return dialect
 
     def _read_whole(self, looks: Iterator[SampledRanges]) -> None:
-        first = next(looks)
-        files = [first.file, *(look.file for look in looks)]
+        files = [look.file for look in looks]
         # Other files are opened when they are read.
         for file in files if self.reader.columns else files[:1]:
             with file.open() as stream:
