@@ -244,10 +244,14 @@ class CsvFiles(TableReader):
             yield run
 
     def begun(self, stream: Any, origin: str) -> tuple[CsvDialect, Header]:
-        """Returns how an open file is written, and its header, which is checked."""
+        """Returns how an open file is written, and its header, which is checked.
+
+        It is not compared with that of the source before that is known.
+        """
         dialect = self.dialect_in(stream, origin)
         header = read_header(stream, dialect, origin)
-        _check_same_columns(self.named_in, self.names, origin, header.names)
+        if self.names:
+            _check_same_columns(self.named_in, self.names, origin, header.names)
         return dialect, header
 
     def _joined(self, run: "FileRun", columns: Sequence[str]) -> RawRows | None:

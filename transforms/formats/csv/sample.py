@@ -18,7 +18,6 @@ from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import (
     HEAD_BYTES,
-    read_header,
     text_of,
     whole_records,
 )
@@ -261,15 +260,11 @@ class _Seen:
 
     def _begin(self, origin: str, stream: Any) -> CsvDialect:
         """Notes the first row of a file; returns how it is written."""
-        if not self.reader.names:
-            self.dialect = self.reader.dialect_in(stream, origin)
-            head = read_header(stream, self.dialect, origin)
-            self.reader = dataclasses.replace(
-                self.reader, names=head.names, named_in=origin
-            )
-            self._heads = {origin: head.fields}
         dialect, header = self.reader.begun(stream, origin)
-        if dialect.columns is not None:
+        if not self.reader.names:
+            self.dialect, names = dialect, header.names
+            self.reader = dataclasses.replace(self.reader, names=names, named_in=origin)
+        if dialect.columns is not None or not self._heads:
             self._heads[origin] = header.fields
         return dialect
 
