@@ -19,8 +19,8 @@ import math
 import os
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from transforms.core.reasons import Rejection
 from transforms.core.schema import Kind
 from transforms.errors import bounded
 from transforms.formats.file_names import split_at_start
-from transforms.formats.input_files import opened
+from transforms.formats.input_files import InputFiles, opened
 from transforms.formats.raw_rows import Complaint, RawRows, origins_of
 from transforms.formats.source import Source
 from transforms.formats.table import (
@@ -163,8 +163,8 @@ class TableSource(Source):
             if run := self._run_at(table, number):
                 position = table["position"][number].as_py()
                 yield Block("", number, number + run, position=position)
-                return
-            yield from self._blocks_of(table, number, None)
+            else:
+                yield from self._blocks_of(table, number, None)
             return
         left = self.limit
         for index in range(table.num_rows):
@@ -205,8 +205,7 @@ class TableSource(Source):
 
     def _read_run(self, block: Block, wanted: Sequence[str]) -> Iterator[Reading]:
         """Yields the rows of a run of files that share what `reading` says of one."""
-        run = self._run(block)
-        inputs = [self._file_of(row) for row in run.to_pylist()]
+        inputs = InputFiles(self._run(block), root=self.root)
         for _, alike in itertools.groupby(inputs, self._shared_by_files):
             raws = self.reader.read_whole(
                 [*alike], wanted, block_bytes=self.block_bytes
@@ -223,17 +222,9 @@ class TableSource(Source):
     def _blocks_of(
         self, table: pa.Table, index: int, limit: int | None
     ) -> Iterator[Block]:
-        (row,) = table.slice(index, 1).to_pylist()
-        file = self._file_of(row)
-        size = self.block_bytes
+        file, size = InputFiles(table, root=self.root)[index], self.block_bytes
         with reading(file.path):
             yield from self.reader.blocks(file, block_bytes=size, limit_rows=limit)
-
-    def _file_of(self, row: Mapping[str, Any]) -> InputFile:
-        """Returns the file of a row of the listing."""
-        origin, stamp = row["path"], row["stamp"]
-        path = os.path.join(self.root, origin)
-        return InputFile(origin, path, row["size"], row["position"], stamp=stamp)
 
 
 def run_files_of(
