@@ -214,11 +214,11 @@ def list_images(
     folders = folder_counts(entries)
     if around is not None and by_folders:
         check_tree(entries, folders, around, root=root)
-    split_of = split_in_path if splits_in_paths else first_folder
+    split_of: Callable[[str], str] = first_folder
     if listed_splits:
-        with_splits = True
+        with_splits, split_of = True, listed_splits.__getitem__
     elif splits_in_paths:
-        with_splits = all(map(split_in_path, folders))
+        with_splits, split_of = all(map(split_in_path, folders)), split_in_path
     else:
         with_splits = has_splits(entries, folders, root, by_folders=by_folders)
     left_out = dict(skipped)
@@ -227,12 +227,13 @@ def list_images(
     rows = RowSpool(_LISTING)
     classes: set[str] = set()
     totals: dict[str, tuple[int, int]] = {}
+    # What decides the split: a folder, or the path without its suffix.
+    tail = r"\.[^./]*$" if listed_splits else "[^/]*$"
     for batch in entries.batches():
         if limit is not None:
             batch = batch.slice(0, max(limit - len(rows), 0))
-        by = listed_splits or (split_of if with_splits else None)
-        listed = _listed(batch, by_folders, by, classes, totals)
-        rows.append(listed)
+        by = split_of if with_splits else None
+        rows.append(_listed(batch, by_folders, by, tail, classes, totals))
     if labels is not None:
         rows = RowSpool.of(_labelled(rows.table(), labels, with_splits))
     order = usual_order(set(totals))
@@ -248,26 +249,20 @@ def list_images(
 def _listed(
     batch: pa.RecordBatch,
     by_folders: bool,
-    split_of: Callable[[str], str] | Mapping[str, str] | None,
+    split_of: Callable[[str], str] | None,
+    tail: str,
     classes: set[str],
     totals: dict[str, tuple[int, int]],
 ) -> pa.RecordBatch:
     """Returns rows of the listing; adds to the classes, and to images and bytes."""
     paths = batch["path"].cast(pa.string())
-    # What decides the split: a folder, or the path without its suffix.
-    tail = r"\.[^./]*$" if isinstance(split_of, Mapping) else "[^/]*$"
     folders = pc.replace_substring_regex(paths, tail, "").dictionary_encode()
-    parts = [f.split("/")[:-1] for f in folders.dictionary.to_pylist()]
-    places = folders.indices
-    labels: list[str | None] = [None] * len(parts)
+    texts, places = folders.dictionary.to_pylist(), folders.indices
+    labels: list[str | None] = [None] * len(texts)
     if by_folders:
-        labels = [in_nfc(segments[-1]) for segments in parts]
+        labels = [in_nfc(text.split("/")[-2]) for text in texts]
         classes.update(filter(None, labels))
-    if isinstance(split_of, Mapping):
-        names = [split_of[stem] for stem in folders.dictionary.to_pylist()]
-    else:
-        above = map("/".join, parts)
-        names = [split_of(folder) if split_of else "" for folder in above]
+    names = [split_of(text) if split_of else "" for text in texts]
     splits = pa.array(names if split_of else [None] * len(names), pa.string())
     sizes = batch["size"].to_numpy()
     positions = np.zeros(len(sizes), np.int64)
