@@ -241,6 +241,10 @@ class BoxedReader(TableFormat, RunReader):
             at = rows[i].get("row"), rows[i].get("line")
             return rejection(rows[i], Fault(reason, message), parsed[i][1], *at)
 
+        def bad_box(i: int) -> Rejection:
+            row, item = rows[read[parents[i]]], objects[i]
+            return rejection(row, faults[i], item.raw, item.row, item.line, part=BOXES)
+
         skipped = collections.Counter(r[1:] for r in reasons if r.startswith("/"))
         return RawRows(
             block,
@@ -254,18 +258,7 @@ class BoxedReader(TableFormat, RunReader):
             positions=positions if self.has_place else None,
             parts={BOXES: len(objects) + gone},
             parts_gone={BOXES: int((~has_row).sum()) + gone},
-            part_rejections=[
-                rejection(
-                    rows[read[parents[i]]],
-                    faults[i],
-                    objects[i].raw,
-                    objects[i].row,
-                    objects[i].line,
-                    part=BOXES,
-                )
-                for i in sorted(faults)
-                if has_row[i]
-            ],
+            part_rejections=[bad_box(i) for i in sorted(faults) if has_row[i]],
             parts_each={BOXES: counts},
             skipped=dict(skipped),
         )

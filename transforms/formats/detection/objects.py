@@ -28,6 +28,7 @@ A box that crosses an edge by at most the tolerance, as after rounding, is cut a
 edge.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -69,23 +70,18 @@ def _lists(kind: Kind, start: str, *ends: str) -> list[Feature]:
     return [Feature(f"{start}{end}", kind, shape=(None,)) for end in ends]
 
 
+_of_image = functools.partial(Feature, derived_from=ENCODED)
 _FEATURES = (
     Feature(ENCODED, Kind.IMAGE),
     Feature("image/filename", Kind.TEXT),
     Feature("image/source_id", Kind.TEXT),
-    Feature("image/height", Kind.INT64, derived="height", derived_from=ENCODED),
-    Feature("image/width", Kind.INT64, derived="width", derived_from=ENCODED),
-    Feature("image/format", Kind.TEXT, derived="format", derived_from=ENCODED),
-    Feature("image/key/sha256", Kind.TEXT, derived="sha256", derived_from=ENCODED),
+    _of_image("image/height", Kind.INT64, derived="height"),
+    _of_image("image/width", Kind.INT64, derived="width"),
+    _of_image("image/format", Kind.TEXT, derived="format"),
+    _of_image("image/key/sha256", Kind.TEXT, derived="sha256"),
     # Boxes were made relative with these: they must be the image's own.
     *(
-        Feature(
-            f"image/stated_{side}",
-            Kind.INT64,
-            internal=True,
-            states=side,
-            derived_from=ENCODED,
-        )
+        _of_image(f"image/stated_{side}", Kind.INT64, internal=True, states=side)
         for side in reversed(SIDES)
     ),
     Feature(f"{OBJECT}bbox", Kind.BOX),
@@ -95,14 +91,7 @@ _FEATURES = (
     *_lists(Kind.INT64, OBJECT, "difficult", "truncated", "occluded", "group_of"),
     *_lists(Kind.INT64, OBJECT, "depiction"),
     *_lists(Kind.TEXT, OBJECT, "view"),
-    Feature(
-        OBJECT_MASK,
-        Kind.IMAGE,
-        shape=(None,),
-        inline=True,
-        mask=True,
-        derived_from=ENCODED,
-    ),
+    _of_image(OBJECT_MASK, Kind.IMAGE, shape=(None,), inline=True, mask=True),
     *_lists(Kind.FLOAT, POINT, "x", "y"),
     *_lists(Kind.INT64, POINT, "visibility", "num"),
     *_lists(Kind.TEXT, POINT, "text"),
