@@ -27,16 +27,9 @@ import unicodedata
 
 _PACKED_SUFFIXES = (".gz", ".zst", ".zz")
 _SPLITS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-    "evaluation": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
 _NUMBERED = re.compile(r"([a-z]+)-\d+-of-\d+[-.]")
 _LETTERS = re.compile(r"[^\W\d_]+")

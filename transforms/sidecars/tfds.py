@@ -223,15 +223,10 @@ def _to_json(data: _Json) -> bytes:
 
 _PACKAGE = "tensorflow_datasets.core.features."
 _DTYPES = {
-    Kind.INT64: "int64",
-    Kind.FLOAT: "float32",
+    **dict.fromkeys((Kind.INT64, Kind.TIMESTAMP, Kind.LABEL), "int64"),
+    **dict.fromkeys((Kind.TEXT, Kind.BYTES, Kind.TENSOR), "string"),
+    **dict.fromkeys((Kind.FLOAT, Kind.BOX), "float32"),
     Kind.BOOL: "bool",
-    Kind.TEXT: "string",
-    Kind.BYTES: "string",
-    Kind.TIMESTAMP: "int64",
-    Kind.LABEL: "int64",
-    Kind.TENSOR: "string",
-    Kind.BOX: "float32",
 }
 # The types of `tf.io.decode_raw`, which TFDS uses, and uint64, which it casts.
 _RAW_DTYPES = frozenset(

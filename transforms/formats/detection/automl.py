@@ -69,14 +69,11 @@ _NUMBERS = 8
 _AT_ONCE = 4096
 _UNASSIGNED, _DISCARD = "UNASSIGNED", "DISCARD"
 _USES: Mapping[str, str] = {
-    "TRAIN": "TRAIN",
-    "TRAINING": "TRAIN",
-    "VALIDATION": "VALIDATION",
-    "VALIDATE": "VALIDATION",
+    **dict.fromkeys(("TRAIN", "TRAINING"), "TRAIN"),
+    **dict.fromkeys(("VALIDATION", "VALIDATE"), "VALIDATION"),
     "TEST": "TEST",
-    _UNASSIGNED: _UNASSIGNED,
+    **dict.fromkeys((_UNASSIGNED, ""), _UNASSIGNED),
     _DISCARD: _DISCARD,
-    "": _UNASSIGNED,
 }
 
 

@@ -51,12 +51,8 @@ from transforms.errors import ExampleError
 
 _Longs = npt.NDArray[np.int64]
 _VALUES = {
-    Kind.INT64: pa.int64(),
-    Kind.BOOL: pa.int64(),
-    Kind.TIMESTAMP: pa.int64(),
-    Kind.LABEL: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.BOX: pa.float32(),
+    **dict.fromkeys((Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.LABEL), pa.int64()),
+    **dict.fromkeys((Kind.FLOAT, Kind.BOX), pa.float32()),
 }
 # The list of a Feature that holds values of a type, as "int64_list".
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
@@ -101,8 +97,8 @@ def any_example(data: bytes, kind: str | None = None) -> Any:
 
 def parser_of(features: Sequence[Feature]) -> Callable[[bytes], Any]:
     """Returns what parses the records of features; of none, records of any kind."""
-    sequences = [each for each in features if each.encoding == SEQUENCE_ENCODING]
-    return example if features and not sequences else any_example
+    of_steps = any(feature.encoding == SEQUENCE_ENCODING for feature in features)
+    return example if features and not of_steps else any_example
 
 
 def _checked_fields(parsed: Any) -> Any:

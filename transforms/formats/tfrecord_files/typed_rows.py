@@ -119,21 +119,17 @@ class TypedRows:
     ) -> ExampleError:
         """Returns the error of a record that is no Example, or else does not fit."""
         record = payloads.first_record + place
-        where = f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}"
-        if not path:
-            where = f"example {record:,}"
+        where, remedy = f"example {record:,}", ""
+        if path:
+            where = f"{path}: record {record:,} at byte {payloads.offsets[place]:,}"
+            remedy = ". Leave that feature out of the columns, or write the file again."
         try:
             parser_of(self.features)(payloads.payload(place))
         except RecordKindError as error:
             return RecordKindError(f"{where}: {error}")
         except ExampleError:
             pass
-        if not path:
-            return ExampleError(f"{where}: {message}")
-        return ExampleError(
-            f"{where}: {message}. Leave that feature out of the columns, or write the "
-            f"file again."
-        )
+        return ExampleError(f"{where}: {message}{remedy}")
 
 
 def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
@@ -300,13 +296,11 @@ def _bool_of(value: int) -> bool:
 
 
 SINGLE: Mapping[Kind, tuple[str, Callable[[Any], Any]]] = {
-    Kind.INT64: ("int64_list", int),
-    Kind.LABEL: ("int64_list", int),
+    **dict.fromkeys((Kind.INT64, Kind.LABEL), ("int64_list", int)),
     Kind.BOOL: ("int64_list", _bool_of),
     Kind.FLOAT: ("float_list", float),
     Kind.TEXT: ("bytes_list", bytes.decode),
-    Kind.BYTES: ("bytes_list", bytes),
-    Kind.IMAGE: ("bytes_list", bytes),
+    **dict.fromkeys((Kind.BYTES, Kind.IMAGE), ("bytes_list", bytes)),
 }
 
 """Kinds of single values: their list in the message, and what makes one of its item."""
