@@ -117,8 +117,7 @@ def find_layout(
       named: the folders of masks, where something says how they are called.
     """
     candidates = _candidates(folder_counts(files), named)
-    layout = _best(files, candidates, least) if candidates else None
-    return layout or _beside(files, least)
+    return _best(files, candidates, least) or _beside(files, least)
 
 
 def masks_folder(paths: Iterable[str], head: Callable[[str], bytes]) -> str:
@@ -223,19 +222,13 @@ def pair(
     places = iter(np.split(kept, np.cumsum([len(b) for b in images.batches()])))
     chosen = images.filter(lambda _: next(places))
     own = [mask for mask, keep in zip(mask_paths, kept.tolist(), strict=True) if keep]
+    stored = [mask and posixpath.join(layout.base, mask) for mask in own]
+    lack = str(Reason.IMAGE_WITHOUT_LABEL), "the image has no mask"
     orphans = [path for i in indexes.values() for path in i.orphans(owners, layout)]
     labels = Labels(
         table="",
-        columns={
-            MASK: pa.array(
-                [None if m is None else posixpath.join(layout.base, m) for m in own],
-                pa.string(),
-            )
-        },
-        faults=[
-            None if mask else (str(Reason.IMAGE_WITHOUT_LABEL), "the image has no mask")
-            for mask in own
-        ],
+        columns={MASK: pa.array(stored, pa.string())},
+        faults=[None if mask else lack for mask in own],
         orphans=[
             Orphan(None, Reason.LABEL_WITHOUT_IMAGE, "the mask has no image", path)
             for path in sorted(orphans)

@@ -105,8 +105,7 @@ def render_schema(manifest: Manifest) -> bytes:
 
 def _number_of_values(feature: Feature, always: bool) -> Iterator[str]:
     """Yields how many values a record has, in how many dimensions."""
-    is_list = feature.is_list or feature.kind is Kind.BOX
-    count = 1 if not is_list else feature.values_each
+    count = feature.values_each if feature.is_list else 1
     if feature.kind is Kind.BOX:
         count = None
     if always:
@@ -114,7 +113,7 @@ def _number_of_values(feature: Feature, always: bool) -> Iterator[str]:
     if count is None:
         yield "  value_count { min: 0 }"
     elif always:
-        sizes = feature.shape if is_list else ()
+        sizes = feature.shape if feature.is_list else ()
         dims = "".join(f" dim {{ size: {size} }}" for size in sizes)
         yield f"  shape {{{dims} }}"
     else:

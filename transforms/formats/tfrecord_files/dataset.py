@@ -20,7 +20,7 @@ from typing import Any
 
 from transforms.core.json_text import parse_json
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
-from transforms.core.schema import Feature, Kind, Missing
+from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
 from transforms.sidecars.text_protos import LABEL_MAP_NAME, parse_label_map
@@ -205,7 +205,6 @@ def row_feature(facts: FeatureFacts) -> Feature:
         unit=feature.unit,
         mask=feature.mask,
         inline=feature.kind is Kind.IMAGE,
-        missing=Missing.OMIT,
         vocabulary=tuple(facts.classes) or None if feature.kind is Kind.LABEL else None,
     )
 

@@ -265,8 +265,8 @@ def _all_features(
     for origin, learned in seen:
         values = learned.values.items()
         common.add(origin, {n: kind for n, kind in values if n not in keys})
-    nothing = Learned({}, frozenset(), {}, "")
-    together = functools.reduce(combined, [learned for _, learned in seen], nothing)
+    learned_of = [learned for _, learned in seen]
+    together = functools.reduce(combined, learned_of, learn(_NOTHING))
     seen_alone = together.features_of(dict(sorted(common.columns.items())))
     return (*declared.values(), *seen_alone)
 
