@@ -62,7 +62,6 @@ from transforms.formats.detection.objects import (
     ImageObjects,
     rejection,
 )
-from transforms.formats.file_names import split_in_path
 from transforms.formats.label_join import SourcePaths, path_parts
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned
@@ -205,10 +204,6 @@ class CocoReader(ListedReader):
             place or posixpath.join(likely, *path_parts(name)[-1:])
             for name, place in zip(names, places, strict=True)
         ]
-
-    def split_of(self, origin: str) -> str:
-        """Returns the split that a word in the path says."""
-        return split_in_path(origin)
 
     def rows_of(
         self,

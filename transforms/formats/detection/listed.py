@@ -204,8 +204,8 @@ class ListedReader(BoxedReader):
         return split_in_path(posixpath.dirname(inner)) or None
 
     def split_of(self, origin: str) -> str:
-        """Returns nothing: the listing says the split."""
-        return ""
+        """Returns the split that a word in the path says; else the listing says it."""
+        return split_in_path(origin) if self.by_file else ""
 
     def read_run(
         self, run: pa.Table, root: str, block: Block, columns: Sequence[str]

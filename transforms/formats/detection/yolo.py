@@ -199,14 +199,9 @@ class YoloReader(ListedReader):
 
     def parse(self, data: bytes) -> ImageObjects:
         """Returns the objects of a label; raises UnicodeDecodeError."""
-        lines = data.decode("utf-8-sig").split("\n")
-        return ImageObjects(
-            [
-                self._object(number, line)
-                for number, line in enumerate(lines, start=1)
-                if line and not line.isspace()
-            ]
-        )
+        lines = enumerate(data.decode("utf-8-sig").split("\n"), start=1)
+        objects = [self._object(number, line) for number, line in lines if line.strip()]
+        return ImageObjects(objects)
 
     def _object(self, number: int, line: str) -> BoxedObject:
         where = f"line {number}"
@@ -244,17 +239,16 @@ class YoloReader(ListedReader):
         """Returns box and key points of a line, after its class."""
         count, (k, dims) = len(values), self.point_shape
         if count >= _OUTLINE and count % 2 == 0 and not k:
-            x, y = values[::2], values[1::2]
-            return (min(x), min(y), max(x), max(y)), None
+            xs, ys = values[::2], values[1::2]
+            return (min(xs), min(ys), max(xs), max(ys)), None
         if count not in (_BOX, _BOX + k * dims):
             rule = "4 numbers of a box, or 6 and more, an even number, of an outline,"
             if k:
                 rule = f"4 numbers, or {_BOX + k * dims} with key points,"
             hint = ". Is the sixth a confidence?" if count == _BOX + 1 else ""
             raise ValueError(f"{rule} must follow the class; {count} do{hint}")
-        left, top = (values[i] - values[i + 2] / 2 for i in (0, 1))
-        right, bottom = (values[i] + values[i + 2] / 2 for i in (0, 1))
-        box = (left, top, right, bottom)
+        x, y, width, height = values[:_BOX]
+        box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
         if count == _BOX:
             return box, None
         points = values[_BOX:]
