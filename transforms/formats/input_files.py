@@ -279,15 +279,13 @@ def opened(listing: str | HeldListing) -> Iterator[pa.Table | StoredListing]:
     if isinstance(listing, HeldListing):
         yield listing.table()
         return
-    entry = storage(listing).stat_entry("")
+    stored = storage(listing)
+    entry = stored.stat_entry("")
     if entry.size <= _HELD_BYTES:
         yield _held(listing, entry.size, entry.modified_ns)
         return
     is_long = is_remote(listing) and entry.size > _WHOLE_BYTES
-    source = (
-        storage(listing).open_unbuffered() if is_long else storage(listing).mapped()
-    )
-    with source:
+    with stored.open_unbuffered() if is_long else stored.mapped() as source:
         yield StoredListing(pa.ipc.open_file(source))
 
 
