@@ -233,27 +233,26 @@ def _reject_typed(raw: RawRows, complaint: Complaint) -> Rejection:
 
 def rejection_of(
     origin: str,
-    complaint: Complaint,
+    complaint: tuple[int | None, Reason, str],
     raw: bytes | None,
     *,
     line: int | None = None,
     part: str = "",
-    numbered: bool = True,
 ) -> Rejection:
     """Returns the rejection of a row, or of a part of one.
 
     Args:
       origin: of its file.
-      complaint: its number in the origin, the reason and the message.
+      complaint: its number in the origin, None where that says nothing, as in a file
+        of one row; the reason and the message.
       raw: the item as the source has it; None when it could not be read.
       line: 1-based physical line where it starts; None where there are no lines.
       part: see `Rejection`.
-      numbered: whether its number says where it is; false for a file of one row.
     """
     number, reason, message = complaint
     return Rejection(
         source=origin,
-        row=number + 1 if numbered else None,
+        row=None if number is None else number + 1,
         line=line,
         stage=STAGE,
         reason=reason,

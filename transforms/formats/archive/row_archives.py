@@ -361,8 +361,9 @@ class ArchiveImages(RowArchive):
         ]
 
         def rejection(complaint: Complaint) -> Rejection:
-            source, raw = sources[complaint[0]], items[complaint[0]].data
-            return rejection_of(source, complaint, raw, numbered=False)
+            index, reason, message = complaint
+            raw = items[index].data
+            return rejection_of(sources[index], (None, reason, message), raw)
 
         return RawRows(
             block,

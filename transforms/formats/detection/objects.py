@@ -215,11 +215,10 @@ def rejection(
     message = f"{named!r}: {fault.message}" if named else fault.message
     return rejection_of(
         row["annotation"] or row["path"],
-        (number or 0, fault.reason, message),
+        (number, fault.reason, message),
         raw,
         line=line,
         part=part,
-        numbered=number is not None,
     )
 
 
