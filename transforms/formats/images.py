@@ -62,33 +62,31 @@ SPLIT_COLUMN = "/split"
 FEATURE_NAMES: Mapping[str, str] = {
     role: role for role in ("image", "label", "filename", "height", "width", "depth")
 }
-# The names of TensorFlow's tutorial on TFRecord; it stores no file name.
-TUTORIAL_NAMES: Mapping[str, str] = {
-    **{role: role for role in ("height", "width", "depth", "label")},
-    "image": "image_raw",
-}
-# The names of the ImageNet scripts of tensorflow/models (build_imagenet_data.py),
-# where class ids start at 1 and 0 is the background.
-IMAGENET_NAMES: Mapping[str, str] = {
-    "image": "image/encoded",
-    "label": "image/class/label",
-    "text": "image/class/text",
-    "synset": "image/class/synset",
-    "filename": "image/filename",
-    "height": "image/height",
-    "width": "image/width",
-    "depth": "image/channels",
-    "colorspace": "image/colorspace",
-    "codec": "image/format",
-}
 # Of files that are no images.
 NAMES_OF_FILES: Mapping[str, str] = {
     role: role for role in ("file", "label", "filename")
 }
 PRESETS: Mapping[str, Mapping[str, str]] = {
     "default": FEATURE_NAMES,
-    "tutorial": TUTORIAL_NAMES,
-    "imagenet": IMAGENET_NAMES,
+    # The names of TensorFlow's tutorial on TFRecord; it stores no file name.
+    "tutorial": {
+        **{role: role for role in ("height", "width", "depth", "label")},
+        "image": "image_raw",
+    },
+    # The names of the ImageNet scripts of tensorflow/models (build_imagenet_data.py),
+    # where class ids start at 1 and 0 is the background.
+    "imagenet": {
+        "image": "image/encoded",
+        "label": "image/class/label",
+        "text": "image/class/text",
+        "synset": "image/class/synset",
+        "filename": "image/filename",
+        "height": "image/height",
+        "width": "image/width",
+        "depth": "image/channels",
+        "colorspace": "image/colorspace",
+        "codec": "image/format",
+    },
 }
 BACKGROUND = "background"
 # Every role: what it is, and the column of the listing that it is read from. Those
@@ -367,5 +365,4 @@ def _rejection(listed: Mapping[str, pa.Array], complaint: Complaint) -> Rejectio
     """Returns the rejection of a row of a listing; an orphan's is in its table."""
     index, reason, message = complaint
     row = listed["row"][index].as_py() if "row" in listed else None
-    origin, numbered = listed["origin"][index].as_py(), row is not None
-    return rejection_of(origin, (row or 0, reason, message), None, numbered=numbered)
+    return rejection_of(listed["origin"][index].as_py(), (row, reason, message), None)
