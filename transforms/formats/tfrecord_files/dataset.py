@@ -54,14 +54,15 @@ class StatedDataset:
       folder: relative to the source's root.
       features: as rows will have them: labels by name, images inline.
       splits: (a shard's name without its numbers, the split it belongs to).
-      shards: by file name, the records and bytes it must have; None for unknown.
+      shards: by file name, the records and bytes it must have; empty for unknown, and
+        None for unknown bytes.
     """
 
     folder: str
     features: tuple[Feature, ...]
     splits: tuple[tuple[str, str], ...]
-    shards: Mapping[str, tuple[int, int | None]] | None = dataclasses.field(
-        default=None, compare=False
+    shards: Mapping[str, tuple[int, int | None]] = dataclasses.field(
+        default_factory=dict, compare=False
     )
 
     def split_of(self, name: str) -> str:
@@ -305,7 +306,7 @@ def shards_among(
         folder, name = os.path.split(file.origin)
         if folder not in cache:
             dataset = dataset_beside(file.path, file.origin)
-            if dataset is not None and dataset.shards:
+            if dataset is not None:
                 check_all_there(os.path.dirname(file.path), dataset)
             cache[folder] = dataset
         dataset = cache[folder]
@@ -350,9 +351,7 @@ def known_features(datasets: Sequence[StatedDataset]) -> dict[str, Feature]:
 def stated(file: SourceFile) -> tuple[int, int | None] | None:
     """Returns the records and bytes that a file must have; None for unknown."""
     dataset = dataset_beside(file.path, file.origin)
-    if dataset is None or not dataset.shards:
-        return None
-    return dataset.shards.get(os.path.basename(file.path))
+    return dataset.shards.get(os.path.basename(file.path)) if dataset else None
 
 
 def check_stated(file: SourceFile, size: int, rows: int) -> None:
@@ -371,7 +370,7 @@ def check_stated(file: SourceFile, size: int, rows: int) -> None:
 
 def check_all_there(folder: str, dataset: StatedDataset) -> None:
     """Raises InputError where a shard that is stated is not in the folder."""
-    for name in dataset.shards or ():
+    for name in dataset.shards:
         if not storage(os.path.join(folder, name)).exists():
             raise InputError(
                 f"every shard that is stated beside a dataset must be there; {folder} "
@@ -401,8 +400,8 @@ def stated_records(
     records = 0
     for file in files:
         folder, name = os.path.split(file.origin)
-        shards = datasets[folder].shards if folder in datasets else None
-        if not shards or name not in shards:
+        shards = datasets[folder].shards if folder in datasets else {}
+        if name not in shards:
             return None
         records += shards[name][0]
     return records

@@ -124,7 +124,7 @@ class TFRecordFiles(TableReader):
             features=_all_features(seen, [*datasets.values()]),
             # Workers need no list of shards.
             datasets={
-                folder: dataclasses.replace(stated, shards=None)
+                folder: dataclasses.replace(stated, shards={})
                 for folder, stated in datasets.items()
             },
         )

@@ -346,9 +346,8 @@ def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
     lengths = np.asarray(rows.flatten(), np.int64)
     np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), lengths)
     bad = rows_with(rows, lengths < 0) | (totals != list_lengths(values))
-    return np.asarray(
-        bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
-    )
+    bad |= numpy_mask(values.is_null()) != numpy_mask(rows.is_null())
+    return bad
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
