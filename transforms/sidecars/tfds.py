@@ -40,7 +40,7 @@ it tried out by the tests.
 import collections
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from transforms.core.manifest import FeatureFacts, Manifest
@@ -91,8 +91,7 @@ def render(manifest: Manifest) -> Rendered:
         if (reason := _unlistable(facts, labels))
     }
     listed = [facts for facts in labels if facts.feature.name not in unlisted]
-    names = frozenset(facts.feature.name for facts in listed)
-    features, lost = _features(manifest, names)
+    features, lost = _features(manifest, unlisted)
     files = {
         _INFO_NAME: _to_json(_info(manifest)),
         _FEATURES_NAME: _to_json(
@@ -238,7 +237,7 @@ _BMP_HEADER_BYTES = 54
 
 
 def _features(
-    manifest: Manifest, listed: frozenset[str]
+    manifest: Manifest, unlisted: Collection[str]
 ) -> tuple[dict[str, _Json], list[str]]:
     """Returns the entry of `features.json` for each key of the records, and notes.
 
@@ -246,7 +245,7 @@ def _features(
 
     Args:
       manifest: of the dataset.
-      listed: names of the labels that have a labels file.
+      unlisted: names of the labels that have no labels file.
     """
     features: dict[str, _Json] = {}
     notes = []
@@ -259,9 +258,8 @@ def _features(
         optional = facts.statistics.present < records
         if note := _lesser(facts, manifest, optional):
             notes.append(f"TFDS will show {feature.name!r} as {note}.")
-        described = _describe(
-            facts, manifest, feature.name in listed, optional=optional
-        )
+        listed = feature.name not in unlisted
+        described = _describe(facts, manifest, listed, optional=optional)
         for key in feature.record_keys if feature.kind is Kind.BOX else [feature.name]:
             features[key] = described
     return features, notes
