@@ -97,13 +97,11 @@ def with_points(
         return columns
     out = dict(columns)
     for feature in features:
-        name = feature.source_column
-        if feature.kind not in (Kind.INT64, Kind.FLOAT) or feature.pattern:
-            continue
-        column = columns.get(name)
-        if column is None or not pa.types.is_string(column.type):
-            continue
-        out[name] = _swapped(one_array(column), feature.separator)
+        column = columns.get(feature.source_column)
+        is_number = feature.kind in (Kind.INT64, Kind.FLOAT) and not feature.pattern
+        if is_number and column is not None and pa.types.is_string(column.type):
+            swapped = _swapped(one_array(column), feature.separator)
+            out[feature.source_column] = swapped
     return out
 
 

@@ -299,10 +299,8 @@ def claimed_by(
     Raises:
       SourceError: the files of a format do not belong together.
     """
-    for name in _named_by(files):
-        if FORMATS[name].recognised(files, head):
-            return name
-    return ""
+    named = _named_by(files)
+    return next((name for name in named if FORMATS[name].recognised(files, head)), "")
 
 
 def _named_by(files: Iterable[tuple[str, int]]) -> list[str]:
