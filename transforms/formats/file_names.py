@@ -94,6 +94,12 @@ def in_nfc(path: str) -> str:
     return path if path.isascii() else unicodedata.normalize("NFC", path)
 
 
+def path_parts(path: str) -> list[str]:
+    """Returns the names in a path, also one of Windows; ".." leads nowhere."""
+    parts = posixpath.normpath(path.replace("\\", "/")).split("/")
+    return [segment for segment in parts if segment not in ("", ".", "..")]
+
+
 def bare_name(name: str) -> str:
     """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
     return re.sub(r"[\W_]+", "", name.lower())

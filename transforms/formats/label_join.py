@@ -23,7 +23,12 @@ import pyarrow as pa
 
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
+from transforms.formats.file_names import (
+    in_nfc,
+    is_image_name,
+    path_parts,
+    split_in_path,
+)
 from transforms.storage.file_list import FileList
 
 # Files whose suffixes are those of all, about.
@@ -271,12 +276,6 @@ class SourcePaths:
             self._named = dict(named)
         base = in_nfc(name.replace("\\", "/").rpartition("/")[2])
         return self._named.get(base) or self._named.get(f"{base}/", [])
-
-
-def path_parts(path: str) -> list[str]:
-    """Returns the names in a path, also one of Windows; ".." leads nowhere."""
-    parts = posixpath.normpath(path.replace("\\", "/")).split("/")
-    return [segment for segment in parts if segment not in ("", ".", "..")]
 
 
 def _longest_tail(path: str, bases: Iterable[str], known: dict[str, str]) -> str | None:

@@ -62,7 +62,8 @@ from transforms.formats.detection.objects import (
     ImageObjects,
     rejection,
 )
-from transforms.formats.label_join import SourcePaths, path_parts
+from transforms.formats.file_names import path_parts
+from transforms.formats.label_join import SourcePaths
 from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
