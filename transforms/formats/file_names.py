@@ -90,7 +90,7 @@ def plain_name(path: str) -> str:
 
 
 def in_nfc(path: str) -> str:
-    """Returns a path in NFC: tables, archives and file systems may differ in form."""
+    """Returns the name of a file in NFC: tables and file systems may differ in form."""
     return path if path.isascii() else unicodedata.normalize("NFC", path)
 
 
@@ -101,5 +101,5 @@ def path_parts(path: str) -> list[str]:
 
 
 def bare_name(name: str) -> str:
-    """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
+    """Returns a file's name in small letters without marks: "No-Mask_1": "nomask1"."""
     return re.sub(r"[\W_]+", "", name.lower())

@@ -277,7 +277,7 @@ def _json_value(value: pa.Scalar) -> Any:
 def grouped(
     items: Iterable[_Item], size_of: Callable[[_Item], int], least: int
 ) -> Iterator[list[_Item]]:
-    """Yields items together, `least` or more of their sizes at a time."""
+    """Yields what becomes raw rows at once: items of `least` or more bytes together."""
     waiting: list[_Item] = []
     size = 0
     for item in items:

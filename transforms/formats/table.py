@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a source, as it is read.
+    """One file of a source, as a table's reader opens it.
 
     Attributes:
       origin: its path relative to the source's root.
@@ -61,7 +61,7 @@ class SourceFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputFile(SourceFile):
-    """One file of a source as it was listed.
+    """One file of a source as a table's reader is given it: with its place among all.
 
     Attributes:
       size: bytes.
@@ -149,7 +149,7 @@ def only(
 
 
 def listed(names: Iterable[str]) -> str:
-    """Returns a table's first columns for a message, and how many more there are."""
+    """Returns the names of a table's first columns in words, and how many more."""
     return first_few([repr(name[:60]) for name in names], _SHOWN_COLUMNS)
 
 

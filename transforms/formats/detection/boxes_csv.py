@@ -373,7 +373,7 @@ def _cells(texts: Mapping[str, pa.StringArray], roles: Sequence[str]) -> pa.List
 
 
 def first_row(head: bytes) -> list[str]:
-    """Returns the fields of a CSV's first row, by the first bytes of the file."""
+    """Returns the fields of the first row of a table of boxes, by its first bytes."""
     if head.startswith(b"\x1f\x8b"):
         try:
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)

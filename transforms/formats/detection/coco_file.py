@@ -420,7 +420,7 @@ def annotations_of(texts: Sequence[bytes]) -> list[_Item]:
 
 
 def outline_of(item: _Item) -> Any:
-    """Returns the outline of COCO's annotation; raises ValueError, RecursionError."""
+    """Returns what a COCO file has as an outline; raises ValueError, RecursionError."""
     outline = item.get("segmentation")
     return json.loads(outline) if outline and isinstance(outline, str) else outline
 

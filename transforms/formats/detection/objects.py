@@ -172,7 +172,12 @@ def number_in(text: str) -> float | None:
 
 
 def lines_in(path: str) -> list[str]:
-    """Returns the lines of a list but blank ones; raises InputError, OSError."""
+    """Returns the lines of any layout's list of images, but blank ones.
+
+    Raises:
+      InputError: it is too large, or no UTF-8.
+      OSError: it cannot be read.
+    """
     try:
         data, _ = storage(path).read_stamped(_MOST_LIST_BYTES)
         text = data.decode("utf-8-sig")
@@ -200,7 +205,7 @@ def rejection(
     *,
     part: str = "",
 ) -> Rejection:
-    """Returns the rejection of an image, or of an object of it.
+    """Returns the rejection of one object that a layout read, or of its whole image.
 
     Args:
       row: of the image in the listing.

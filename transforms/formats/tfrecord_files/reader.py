@@ -422,7 +422,7 @@ def sampled(file: InputFile, budget: int) -> _Place:
 
 
 def learned_from(file: InputFile) -> Learned:
-    """Returns what all records of a file hold."""
+    """Reads a TFRecord file to its end; returns what all of its records hold."""
     with file.open() as stream:
         pieces = unpacked(stream, file.path, PIECE_BYTES)
         return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))

@@ -79,7 +79,7 @@ class Decoded:
 
 
 def example(data: bytes) -> Any:
-    """Returns the Example that a payload holds, all of it.
+    """Returns the Example that is stored in a payload, all of it.
 
     Raises:
       ExampleError: it is none, or holds more than an Example can.
