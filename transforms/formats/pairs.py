@@ -193,8 +193,6 @@ def pair(
     indexes = {mask: MaskIndex(mask, _under(masks, mask)) for _, mask in layout.folders}
     mask_paths: list[str | None] = []
     owners: dict[str, str] = {}
-    paired: set[str] = set()
-    splits: list[str] = []
     placed = [
         (next(it for it in layout.folders if entry.path.startswith(it[0])), entry.path)
         for entry in images
@@ -206,7 +204,6 @@ def pair(
             mask = indexes[mask_folder].of(image_folder, path, layout.suffix)
             # One of that path, which is another's, is not this one's by its name.
             mask = None if mask in taken else mask
-        split = _split_of(path)
         if mask is not None:
             first = owners.setdefault(mask, path)
             if first != path:
@@ -215,9 +212,9 @@ def pair(
                     f"{first!r:.200} and {path!r:.200}. Put masks into folders like "
                     f"those of the images."
                 )
-            paired.add(split)
         mask_paths.append(mask)
-        splits.append(split)
+    splits = [_split_of(path) for _, path in placed]
+    paired = {s for s, mask in zip(splits, mask_paths, strict=True) if mask}
     kept = np.array([split in paired for split in splits], np.bool_)
     places = iter(np.split(kept, np.cumsum([len(b) for b in images.batches()])))
     chosen = images.filter(lambda _: next(places))

@@ -90,7 +90,6 @@ def render(manifest: Manifest) -> Rendered:
         for facts in labels
         if (reason := _unlistable(facts, labels))
     }
-    listed = [facts for facts in labels if facts.feature.name not in unlisted]
     features, lost = _features(manifest, unlisted)
     files = {
         _INFO_NAME: _to_json(_info(manifest)),
@@ -98,10 +97,10 @@ def render(manifest: Manifest) -> Rendered:
             _typed("features_dict.FeaturesDict", featuresDict={"features": features})
         ),
     }
-    for facts in listed:
-        files[_labels_file(facts.feature.name)] = "".join(
-            f"{name}\n" for name in facts.classes
-        ).encode()
+    for facts in labels:
+        if facts.feature.name not in unlisted:
+            lines = "".join(f"{name}\n" for name in facts.classes)
+            files[_labels_file(facts.feature.name)] = lines.encode()
     notes = [
         f"TFDS will show {name!r} as plain integers, because {reason}; its class names "
         f"are in the manifest."
