@@ -366,19 +366,17 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
     refused: list[Complaint] = []
     places: list[npt.NDArray[np.int64]] = []
     # Where the places of each begin, and what to add to its own ones.
-    begins, shifts = [], []
-    base = 0
-    for raw in raws:
+    begins = [0, *itertools.accumulate(raw.block.rows for raw in raws)]
+    shifts: list[int] = []
+    for raw, begin in zip(raws, begins, strict=False):
         # Places are numbers of the file's rows, or else count from 0.
-        shift = base - (raw.block.first_row if raw.places is None else 0)
+        shift = begin - (raw.block.first_row if raw.places is None else 0)
         places.append((raw.numbers if raw.places is None else raw.places) + shift)
         refused += _shifted(raw.refused, shift)
-        begins.append(base)
         shifts.append(shift)
-        base += raw.block.rows
         skipped.update(raw.skipped)
     return RawRows(
-        dataclasses.replace(first.block, rows=base),
+        dataclasses.replace(first.block, rows=begins[-1]),
         {
             name: pa.concat_arrays([raw.columns[name] for raw in raws])
             for name in first.columns

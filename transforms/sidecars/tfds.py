@@ -408,9 +408,10 @@ def _channels(image: FeatureFacts, manifest: Manifest) -> int | None:
         return 1  # class numbers, as PNG
     by_role = dict(_derived(image, manifest))
     depth = by_role.get("depth")
-    is_same = depth is not None and depth.minimum == depth.maximum
-    if not is_same or depth.minimum != 1:
-        return 4 if is_same and depth.minimum == 4 else 3
+    if depth is None or depth.minimum != depth.maximum or depth.minimum not in (1, 4):
+        return 3
+    if depth.minimum == 4:
+        return 4
     height, width = by_role.get("height"), by_role.get("width")
     if height is None or width is None:
         return None
