@@ -13,7 +13,7 @@ from beam_pipeline.planning.recognition import (
     JSON_ROWS,
     MOST_OTHERS,
     are_json_lines,
-    choose,
+    choose_files,
     format_of_named,
     format_of_yaml,
     head_in,
@@ -164,19 +164,17 @@ class PlannedInputs:
         return tuple(itertools.starmap(Witness.of, here))
 
 
-def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
+def find_inputs(spec: Spec, standing: Standing) -> Inputs:
     """Recognises the source and lists its files.
 
     Args:
       spec: the job, resolved.
-      standing: what `StoredPath.standing` says of its source; None to look.
+      standing: what `StoredPath.standing` says of its source.
 
     Raises:
       SourceError: it does not exist, is not readable, or is no source known here.
     """
     source = spec.source
-    if standing is None:
-        standing = storage(source).standing()
     if not standing and any(c in source for c in "*?["):
         paths = storage(source).expand()
         if not paths:
@@ -205,7 +203,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     takes: Callable[[str], bool] = source_format.takes
     if format_name == "jsonl" and not any(takes(entry.path) for entry in entries):
         takes = takes_json_lines(spec, entries)
-    kept, skipped, others = choose(spec, entries, takes)
+    kept, skipped, others = choose_files(spec, entries, takes)
     if format_name not in TREES and not kept:
         raise InputError(
             f"The source must hold {source_format.title} files; {source!r} holds none."
@@ -289,7 +287,7 @@ def _inputs_of_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"{source_format.title}. Correct the pattern, or use --include."
         )
     listed = FileList.of(entries)
-    kept, skipped, _ = choose(spec, listed)
+    kept, skipped, _ = choose_files(spec, listed)
     if not kept:
         raise SourceError(
             f"--include and --exclude must leave files; of {len(paths)} none is left."

@@ -164,13 +164,13 @@ def _check_limits(manifest: Manifest, spec: Spec) -> None:
     raise error
 
 
-def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:
+def inputs_of(spec: Spec, resolved: Spec, standing: Standing) -> Inputs:
     """Returns the inputs with the tables that the spec names: they decide bytes too.
 
     Args:
       spec: of the job.
       resolved: the same with what files say in place of their paths.
-      standing: what has the name of the source; None to look.
+      standing: what has the name of the source.
     """
     inputs = find_inputs(resolved, standing)
     if inputs.format in ("images", "pairs"):
@@ -370,7 +370,7 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedInputs]:
       UsageError: it cannot be read as the job says.
     """
     resolved = resolve(spec)
-    inputs = inputs_of(spec, resolved)
+    inputs = inputs_of(spec, resolved, storage(spec.source).standing())
     return inputs, _plan_inputs(resolved, inputs)
 
 

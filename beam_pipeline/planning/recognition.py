@@ -93,19 +93,21 @@ class Chosen(NamedTuple):
 
 
 def choose_files(
-    files: FileList,
-    *,
-    takes: Callable[[str], bool],
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> "Chosen":
+    spec: Spec, files: FileList, takes: Callable[[str], bool] = lambda _: True
+) -> Chosen:
     """Returns the files to read, and which were left out.
 
     A pattern is matched against the whole relative path and against the file name;
     `*` crosses folders. One that ends with `/` is for all files in folders of that
     name, at any depth. With `include`, what it matches is read whatever its suffix;
     without, what `takes` says, which must be the same of all plain names of images.
+
+    Args:
+      spec: the job, whose patterns `include` and `exclude` choose.
+      files: in any order.
+      takes: tells by a path whether the format reads such files.
     """
+    include, exclude = spec.include, spec.exclude
     skipped: collections.Counter[str] = collections.Counter()
     takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
 
@@ -163,15 +165,6 @@ def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
     )
 
 
-def choose(
-    spec: Spec, entries: FileList, takes: Callable[[str], bool] = lambda _: True
-) -> Chosen:
-    """Returns the files to recognise: those that the patterns of a job choose."""
-    return choose_files(
-        entries, takes=takes, include=spec.include, exclude=spec.exclude
-    )
-
-
 def format_of_yaml(spec: Spec) -> str:
     """Returns the format of the folder whose YAML is SOURCE; empty for other files."""
     if not _YAML.search(spec.source):
@@ -225,18 +218,17 @@ def unreadable_file(path: str, error: OSError) -> BeamTFRecordError:
 
 def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     """Returns the format of a folder, and the files that are or may be its items."""
+    if spec.format != "auto":
+        return spec.format, entries
     chosen = entries
     if spec.exclude:
         # Others are not to be opened, whatever they are.
-        chosen = choose_files(entries, takes=lambda _: True, exclude=spec.exclude).files
-    telling, has_images = _telling(chosen)
-    if spec.format == "auto" and (
-        metadata := _metadata_tables(spec, telling, has_images)
-    ):
+        all_included = spec.model_copy(update={"include": []})
+        chosen = choose_files(all_included, entries).files
+    telling = _telling(chosen)
+    if metadata := _metadata_tables(spec, chosen, telling):
         # Hugging Face's way: tables that name the images beside them.
         return metadata
-    if spec.format != "auto":
-        return spec.format, entries
     claim = _claimed_by(spec, _NamesAndSizes(telling), head_in(spec.source))
     if claim in ("", "coco") and _json_suffixes(spec, telling, all_alike=not claim):
         return "jsonl", entries
@@ -295,7 +287,7 @@ def _json_suffixes(
     Raises:
       InputError: some files of a suffix are, and others are not.
     """
-    chosen = choose(spec, entries).files
+    chosen = choose_files(spec, entries).files
     paths = [entry.path for entry in chosen if not is_image_name(entry.path)]
     suffixes = []
     for suffix, kinds in _json_kinds(spec.source, paths).items():
@@ -350,39 +342,43 @@ class _NamesAndSizes:
                 yield entry.path, entry.size
 
 
-def _telling(entries: FileList) -> tuple[FileList, bool]:
+def _telling(entries: FileList) -> FileList:
     """Returns the files whose names say of what format they are.
 
-    Those are all but the images: of plain names of images there is one. Also returns
-    whether there are such names.
+    Those are all but the images: of plain names of images there is one.
     """
-    image_found, has_images = False, False
+    image_found = False
 
     def tells(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        nonlocal image_found, has_images
+        nonlocal image_found
         plain = are_plain_images(batch["path"])
-        has_images |= bool(plain.any())
         telling = ~plain
         images = np.flatnonzero(plain & ~numpy_mask(batch["hidden"]))
         if len(images) and not image_found:
             image_found = telling[images[0]] = True
         return telling
 
-    named = entries.filter(tells)
-    return named, has_images
+    return entries.filter(tells)
 
 
 def _metadata_tables(
-    spec: Spec, entries: FileList, has_images: bool
+    spec: Spec, files: FileList, entries: FileList
 ) -> tuple[str, FileList] | None:
-    """Returns format and files where tables name images beside them; else None."""
+    """Returns format and files where tables name images beside them; else None.
+
+    Args:
+      spec: the job.
+      files: all of the source.
+      entries: those of them whose names say of what format they are.
+    """
     head = head_in(spec.source)
     tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
     # One of cameras, say, names no image; Parquet is not seen into here.
     paths = [entry.path for entry in tables]
     if not any(p.endswith(".parquet") or _names_images(head(p)) for p in paths):
         return None
-    if not (has_images or any(is_image_name(entry.path) for entry in entries)):
+    plain = (are_plain_images(batch["path"]).any() for batch in files.batches())
+    if not (any(plain) or any(is_image_name(entry.path) for entry in entries)):
         return None
     names = {claimed_by([(entry.path, entry.size)]) for entry in tables}
     if len(names) > 1:

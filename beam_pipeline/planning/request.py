@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.inputs import Inputs, PlannedInputs, named_entry
-from beam_pipeline.planning.splits import lock_digest
+from beam_pipeline.planning.splits import sha256_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text
@@ -79,7 +79,7 @@ class Request:
         Its files are looked at by their sizes, and the lock by its content.
         """
         left = manifest.run.get("split_lock") or None
-        holds = not spec.split_lock or lock_digest(spec) == left
+        holds = not spec.split_lock or sha256_of(spec.split_lock) == left
         return holds and self._made_it(manifest, spec)
 
     def lacks_lock(self, manifest: Manifest, spec: Spec) -> bool:
@@ -87,7 +87,7 @@ class Request:
 
         It is as that run has read it: to run again makes the same dataset.
         """
-        read = {"split_lock": lock_digest(spec)} if spec.split_lock else None
+        read = {"split_lock": sha256_of(spec.split_lock)} if spec.split_lock else None
         return read == manifest.run.get("locks") and self._made_it(manifest, spec)
 
     def _made_it(self, manifest: Manifest, spec: Spec) -> bool:

@@ -142,7 +142,7 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
     lock, digest = None, ""
     if spec.split_lock and storage(spec.split_lock).exists():
         # First: a run that finds another one ends, and no lock is lost.
-        digest = lock_digest(spec)
+        digest = sha256_of(spec.split_lock)
         lock = open_assignments(spec.split_lock)
         check_lock(lock, rule, identity=identity, path=spec.split_lock)
     return SplitPlan(
@@ -214,11 +214,6 @@ def _class_feature(column: str, schema: Schema) -> str:
         f"stratify_column must name a label, text, int64 or bool of one value a row: "
         f"{', '.join(f.name for f in classes) or 'there is none'}; found {column!r}."
     )
-
-
-def lock_digest(spec: Spec) -> str:
-    """Returns the SHA-256 of the split lock; empty where there is none yet."""
-    return sha256_of(str(spec.split_lock))
 
 
 def sha256_of(path: str) -> str:

@@ -29,7 +29,7 @@ from beam_pipeline.engines.submit import RunHooks, run_on_engine, translated, wa
 from beam_pipeline.graph import Job, build, make_job, views_made_once
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.planning.sizes import check_room
-from beam_pipeline.planning.splits import lock_digest
+from beam_pipeline.planning.splits import sha256_of
 from beam_pipeline.running.workers import WorkerPool, collected_retries, local_workers
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
@@ -192,7 +192,7 @@ def _lock_held(plan: Plan) -> Iterator[None]:
                 stack.callback(storage(hold).remove_file, below=folder)
             except BusyError:
                 why = "is in use by another run"
-        if not why and lock_digest(plan.spec) != plan.splits.lock_digest:
+        if not why and sha256_of(path) != plan.splits.lock_digest:
             why = "has changed since; another run has written it"
         if why:
             raise RaceError(

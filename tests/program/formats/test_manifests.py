@@ -431,7 +431,7 @@ def test_recognised_among_files(tmp_path: Folder) -> None:
 
     def format_of(path: Folder) -> str:
         spec = make_spec({"source": str(path), "output": "-"})
-        return find_inputs(spec).format
+        return find_inputs(spec, "folder" if path.is_dir() else "file").format
 
     assert format_of(tmp_path / "d") == "automl"
     write_rows(tmp_path / "d/other.csv", [["a", "b"], [1, 2]])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.planning.recognition import choose_files
+from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Block
 from transforms.core.reasons import Skipped
 from transforms.errors import SourceError, SpecError
@@ -37,15 +38,16 @@ def column(listing: Listing, name: str) -> list[Any]:
     return listing.rows.table()[name].to_pylist()
 
 
+def spec_with(include: Sequence[str], exclude: Sequence[str]) -> Spec:
+    given = {"source": "photos", "output": "out"}
+    return make_spec({**given, "include": [*include], "exclude": [*exclude]})
+
+
 def select(
     *paths: str, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    kept, skipped, _ = choose_files(
-        entries(*paths),
-        takes=is_image_name,
-        include=include,
-        exclude=exclude,
-    )
+    spec = spec_with(include, exclude)
+    kept, skipped, _ = choose_files(spec, entries(*paths), is_image_name)
     return [entry.path for entry in kept], skipped
 
 
@@ -172,9 +174,7 @@ def test_every_file_is_accounted_for(
 ) -> None:
     """A file is kept or skipped for exactly one reason of the closed list."""
     listed = FileList.of(FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found)
-    kept, skipped, _ = choose_files(
-        listed, takes=is_image_name, include=include, exclude=exclude
-    )
+    kept, skipped, _ = choose_files(spec_with(include, exclude), listed, is_image_name)
     assert len(kept) + sum(skipped.values()) == len(listed)
     assert set(skipped) <= {str(reason) for reason in Skipped}
     assert not [entry for entry in kept if entry.skipped]

@@ -161,7 +161,7 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
     expected, texts = SAMPLES[name]
     root = write(tmp_path, texts, "utf-16" if "UTF-16" in name else "utf-8")
     spec = make_spec({"source": str(root), "output": "-"})
-    inputs = find_inputs(spec)
+    inputs = find_inputs(spec, "folder")
     inputs = with_masks(spec, inputs) if inputs.format == "images" else inputs
     assert inputs.format == expected
     files = [(entry.path, entry.size) for entry in storage(str(root)).list_tree()]
@@ -177,7 +177,8 @@ def test_other_sources_beside_the_one_that_is_read(tmp_path: Folder) -> None:
     root = write(
         tmp_path, {"cat/a.jpg": "", "cat/a.mp3": "x", "b.zip": "", "c.tar": ""}
     )
-    notes = find_inputs(make_spec({"source": str(root), "output": "-"})).notes
+    spec = make_spec({"source": str(root), "output": "-"})
+    notes = find_inputs(spec, "folder").notes
     assert [note.partition(" skipped")[0] for note in notes] == [
         "2 archives",
         "1 audio file",
