@@ -259,8 +259,7 @@ class Given:
     @property
     def identity(self) -> str:
         """What the units of splits are hashes of; see `Assignments`."""
-        by_content = not self.spec.key_column
-        return identity_of(self.spec, SplitRule(by_content=by_content))
+        return identity_of(self.spec, by_content=not self.spec.key_column)
 
     def table(self) -> Assignments | None:
         """Returns the splits of keys."""

@@ -61,7 +61,7 @@ _MASK_WORDS = re.compile(
 
 
 def evidence_of(
-    feature: Feature, columns: Columns, origins: pa.Array, *, are_paths: bool = False
+    feature: Feature, columns: Columns, origins: pa.Array, *, are_paths: bool
 ) -> Evidence:
     """Returns what a sample holds for a feature, and what of it does not fit.
 
@@ -133,7 +133,7 @@ def column_notes(
     schema: Schema,
     evidence: Mapping[str, Evidence],
     spec: Spec,
-    image_shares: Mapping[str, float] | None = None,
+    image_shares: Mapping[str, float],
 ) -> tuple[str, ...]:
     """Returns a note for each column that is nearly of a kind, or was not understood.
 
@@ -150,7 +150,7 @@ def column_notes(
     known = [(f, evidence[f.name]) for f in inferred if f.name in evidence]
     notes = [note for feature, facts in known if (note := _kind_note(feature, facts))]
     if spec.image_columns is None:
-        notes += _image_notes(inferred, schema, image_shares or {})
+        notes += _image_notes(inferred, schema, image_shares)
     notes += [*_box_notes(schema), *_mask_notes(schema, spec)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         plural = "s" if more > 1 else ""
@@ -281,12 +281,11 @@ def feature_evidence(
 ) -> Evidence:
     """Returns the evidence that a feature was inferred from, or for what is said."""
     column = feature.source_column
-    if column in paths:
-        facts = evidence_of(feature, sample.columns, origins, are_paths=True)
-    elif column in known and _stored_alike(feature, known[column][0]):
+    of_paths = column in paths
+    if column in known and not of_paths and _stored_alike(feature, known[column][0]):
         facts = known[column][1]
     else:
-        facts = evidence_of(feature, sample.columns, origins)
+        facts = evidence_of(feature, sample.columns, origins, are_paths=of_paths)
     if feature.kind is Kind.LABEL and column in sample.columns:
         facts = with_classes(facts, sample.columns[column])
     return facts

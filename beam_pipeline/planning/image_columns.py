@@ -150,10 +150,10 @@ def with_images(
     for name, declared in spec.features.items():
         if declared.path is None:
             said.setdefault(declared.column or name, []).append(declared)
-    images = [f for f in features if _is_image(f, columns, said, image_files)]
-    chosen = {feature.source_column for feature in images}
-    if spec.image_columns is not None:
-        chosen = {*spec.image_columns}
+    chosen = {*(spec.image_columns or ())}
+    if spec.image_columns is None:
+        images = (f for f in features if _is_image(f, columns, said, image_files))
+        chosen = {feature.source_column for feature in images}
     features = [_as_said(f, said) if f.source_column in chosen else f for f in features]
     taken = {f.name for f in features if f.source_column not in chosen}
     images = [f for f in features if f.source_column in chosen]

@@ -23,7 +23,7 @@ from transforms.core.image.png import SIGNATURE, decode_png
 from transforms.core.image.policy import prepare_image
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.splitting import SplitRule, SplitSource
-from transforms.core.reasons import Fault, FaultError, Skipped
+from transforms.core.reasons import Fault, FaultError
 from transforms.core.schema import Kind, Schema
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
@@ -98,7 +98,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         # Ids are texts, however much they look like numbers.
         inferred = {k: v for k, v in evidence.items() if k != spec.id_column}
         of_tree = spec.model_copy(update={"image_columns": []})
-        notes = (*table.notes, *column_notes(table_schema, inferred, of_tree))
+        notes = (*table.notes, *column_notes(table_schema, inferred, of_tree, {}))
         own = images.image_schema(names).features
         # Ids that are called like a feature of images are what finds these, no more.
         ids = {spec.id_column} & {f.name for f in own} - {spec.label_column}
@@ -272,15 +272,12 @@ def with_masks(spec: Spec, inputs: Inputs) -> Inputs:
             if stem.startswith(image)
         }
         kept, masks = _with_stems(kept, splits), _with_stems(masks, of_masks)
-    skipped = dict(inputs.skipped)
-    left = len(inputs.entries) - len(kept) - len(masks)
-    if left:
-        skipped[str(Skipped.NOT_SELECTED)] = left
+    left_out = len(inputs.entries) - len(kept) - len(masks)
     return dataclasses.replace(
         inputs,
         format="pairs",
         entries=kept,
-        skipped=skipped,
+        skipped=inputs.skipped_with(left_out),
         companions=(*inputs.companions, *masks, *lists),
         masks=layout,
         mask_files=masks,
@@ -368,13 +365,10 @@ def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
         return dataclasses.replace(inputs, entries=entries), None
     masks = in_source_order(inputs.mask_files)
     entries, labels, left_out = pair(entries, masks, inputs.masks)
-    skipped = dict(inputs.skipped)
-    if left_out:
-        name = str(Skipped.NOT_SELECTED)
-        skipped[name] = skipped.get(name, 0) + left_out
     labels = dataclasses.replace(
         labels, with_folders=inputs.format == "images" and not spec.unlabelled
     )
+    skipped = inputs.skipped_with(left_out)
     return dataclasses.replace(inputs, entries=entries, skipped=skipped), labels
 
 

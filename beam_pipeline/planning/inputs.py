@@ -28,6 +28,7 @@ from beam_pipeline.terminal import count_text
 from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.splitting import SplitRule
+from transforms.core.reasons import Skipped
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.formats.file_names import plain_name
@@ -85,6 +86,13 @@ class Inputs:
     mask_files: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
     mask_folder: str = ""
     listed_splits: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def skipped_with(self, count: int) -> Mapping[str, int]:
+        """Returns how many files are left out if so many more are not selected."""
+        if not count:
+            return self.skipped
+        reason = str(Skipped.NOT_SELECTED)
+        return {**self.skipped, reason: self.skipped.get(reason, 0) + count}
 
     def facts(self) -> dict[str, int | str]:
         """Returns what the manifest says of them: the same wherever they are."""

@@ -124,7 +124,7 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
     Raises:
       UsageError: a table or a lock cannot be used; its type says what is wrong.
     """
-    identity = identity_of(spec, rule)
+    identity = identity_of(spec, by_content=rule.by_content)
     ids = None
     if spec.split_ids:
         ids = read_split_ids(spec.split_ids, identity=identity)
@@ -171,9 +171,9 @@ def share_notes(spec: Spec) -> list[str]:
     return [bounded(f"{note} {', '.join(becomes)}")]
 
 
-def identity_of(spec: Spec, rule: SplitRule) -> str:
+def identity_of(spec: Spec, *, by_content: bool) -> str:
     """Returns what the units of a job are hashes of; see `Assignments`."""
-    own = CONTENT if rule.by_content else PLACE
+    own = CONTENT if by_content else PLACE
     if spec.key_column:
         own = f"key column {spec.key_column!r}"
     return f"group column {spec.group_column!r}" if spec.group_column else own

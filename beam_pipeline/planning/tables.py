@@ -102,7 +102,6 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     left_out = planned.left_out
     if left_out is None:
         left_out = len(table) - len(listed)
-    not_selected = {str(Skipped.NOT_SELECTED): left_out} if left_out else {}
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
     planned = dataclasses.replace(planned, sample=sample)
@@ -196,7 +195,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             name: max(round(inputs.entries.bytes * fraction), 1) for name in portions
         },
         classes={},
-        skipped={**inputs.skipped, **not_selected},
+        skipped=inputs.skipped_with(left_out),
         expected_rows=None,
         rows_bytes=bytes_of_rows(sample, inputs),
         evidence=evidence,
