@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.chosen_files import (
+    MOST_OTHERS,
+    choose_files,
+    unmatched,
+    without_other_yamls,
+)
 from beam_pipeline.planning.recognition import (
     JSON_ROWS,
-    MOST_OTHERS,
     are_json_lines,
-    choose_files,
     format_of_named,
     format_of_yaml,
     head_in,
     neighbours,
     recognise,
     takes_json_lines,
-    unmatched,
-    without_other_yamls,
 )
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text

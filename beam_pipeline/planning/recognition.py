@@ -1,23 +1,24 @@
 """Choose the files of a source; recognise its format by their names and first bytes."""
 
-import collections
 import dataclasses
-import fnmatch
 import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from beam_pipeline.planning.chosen_files import (
+    YAML_NAME,
+    are_plain_images,
+    choose_files,
+)
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
-from transforms.core.reasons import Skipped
 from transforms.errors import BeamTFRecordError, InputError, SpecError, source_error
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name, plain_name
 from transforms.formats.input_files import open_content
@@ -36,7 +37,6 @@ from transforms.storage.paths import FileEntry, absolute, is_remote
 
 # Enough to tell a format by: the keys of a JSON object may come after long values.
 _HEAD_BYTES = 1 << 16
-_YAML = re.compile(r"(?i)\.ya?ml$")
 # What tables of images hold: the column's usual name, or a file's.
 _IMAGE_NAMES = re.compile(
     f"(?i)file_name|({'|'.join(map(re.escape, IMAGE_SUFFIXES))})".encode()
@@ -52,122 +52,13 @@ JSON_ROWS = (
 )
 """What a file of JSON must hold, for messages."""
 
-# Files left out for their suffix that are looked at for tables to name.
-MOST_OTHERS = 4096
 # What files of rows hold. COCO's results are arrays, too.
 _JSON = frozenset(["lines", "array"])
 
 
-def _in_any_case(suffix: str) -> str:
-    """Returns a regex for a suffix in small letters, capitals or both."""
-    # Not by a flag: in Unicode, more than two characters are one letter.
-    letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
-    return "".join(letters)
-
-
-# What nearly all names of images match.
-_PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
-
-
-def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
-    """Tells which of many paths are beyond doubt those of images.
-
-    What is True is an image for `is_image_name`, and a file of no other format; what
-    is False may be an image as well.
-    """
-    return numpy_mask(pc.match_substring_regex(paths, _PLAIN))
-
-
-class Chosen(NamedTuple):
-    """Files to read, and the others.
-
-    Attributes:
-      files: to read.
-      skipped: how many were left out, by reason.
-      others: the first of those that were left out for their suffix.
-    """
-
-    files: FileList
-    skipped: dict[str, int]
-    others: tuple[str, ...]
-
-
-def choose_files(
-    spec: Spec, files: FileList, takes: Callable[[str], bool] = lambda _: True
-) -> Chosen:
-    """Returns the files to read, and which were left out.
-
-    A pattern is matched against the whole relative path and against the file name;
-    `*` crosses folders. One that ends with `/` is for all files in folders of that
-    name, at any depth. With `include`, what it matches is read whatever its suffix;
-    without, what `takes` says, which must be the same of all plain names of images.
-
-    Args:
-      spec: the job, whose patterns `include` and `exclude` choose.
-      files: in any order.
-      takes: tells by a path whether the format reads such files.
-    """
-    include, exclude = spec.include, spec.exclude
-    skipped: collections.Counter[str] = collections.Counter()
-    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
-
-    def reason_of(path: str) -> str:
-        name = path.rpartition("/")[2]
-        if include and not _matches(path, name, include):
-            return Skipped.NOT_INCLUDED
-        if _matches(path, name, exclude):
-            return Skipped.EXCLUDED
-        return "" if include or takes(path) else Skipped.OTHER_SUFFIX
-
-    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        kept = ~numpy_mask(batch["hidden"])
-        if count := int((~kept).sum()):
-            skipped[Skipped.HIDDEN] += count
-        looked_at = kept
-        if takes_images and not (include or exclude):
-            looked_at = kept & ~are_plain_images(batch["path"])
-        for index in np.flatnonzero(looked_at).tolist():
-            path = os.fsdecode(batch["path"][index].as_py())
-            if reason := reason_of(path):
-                skipped[reason] += 1
-                kept[index] = False
-                if reason is Skipped.OTHER_SUFFIX and len(others) < MOST_OTHERS:
-                    others.append(path)
-        return kept
-
-    others: list[str] = []
-    chosen = files.filter(keep)
-    counts = {str(reason): count for reason, count in sorted(skipped.items())}
-    return Chosen(chosen, counts, tuple(others))
-
-
-def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
-    """Returns the patterns that match none of the files that are not hidden."""
-    left = list(dict.fromkeys(patterns))
-    for batch in files.batches():
-        seen = batch["path"].filter(pc.invert(batch["hidden"]))
-        for index in range(len(seen)):
-            if not left:
-                return []
-            path = os.fsdecode(seen[index].as_py())
-            name = path.rpartition("/")[2]
-            left = [p for p in left if not _matches(path, name, [p])]
-    return left
-
-
-def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern fits a path or a name; "dir/" fits all below such a folder."""
-    return any(
-        fnmatch.fnmatchcase(f"/{path}", f"*/{p}*")
-        if p.endswith("/")
-        else fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p)
-        for p in patterns
-    )
-
-
 def format_of_yaml(spec: Spec) -> str:
     """Returns the format of the folder whose YAML is SOURCE; empty for other files."""
-    if not _YAML.search(spec.source):
+    if not YAML_NAME.search(spec.source):
         return ""
     folder, name = os.path.split(absolute(spec.source))
     formats = {
@@ -176,17 +67,6 @@ def format_of_yaml(spec: Spec) -> str:
     }
     asked = formats if spec.format == "auto" else [spec.format]
     return next((name for name in asked if formats.get(name)), "")
-
-
-def without_other_yamls(entries: FileList, path: str) -> FileList:
-    """Returns the files of a folder without the YAMLs other than the one at a path."""
-    kept = os.fsencode(os.path.basename(path))
-
-    def stays(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        is_yaml = numpy_mask(pc.match_substring_regex(batch["path"], _YAML.pattern))
-        return ~is_yaml | numpy_mask(pc.equal(batch["path"], kept))
-
-    return entries.filter(stays)
 
 
 def head_in(root: str) -> Callable[[str], bytes]:

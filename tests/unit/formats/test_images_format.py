@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.planning.recognition import choose_files
+from beam_pipeline.planning.chosen_files import choose_files
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Block
 from transforms.core.reasons import Skipped

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_pipeline.planning.recognition import are_plain_images
+from beam_pipeline.planning.chosen_files import are_plain_images
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.registry import FORMATS
 from transforms.storage import file_list
