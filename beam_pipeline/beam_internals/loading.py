@@ -53,7 +53,7 @@ class _Process:
 
 
 def is_own_process() -> bool:
-    """Whether this process runs only this program: not a user's that calls it."""
+    """Whether `spare_imports` was called: this process runs only this program."""
     return _Process.is_own
 
 

@@ -232,7 +232,7 @@ class _WaitingWorkerHandler(worker_handlers.GrpcWorkerHandler):
 
 @shared_change
 def plain_labels() -> Iterator[None]:
-    """Leaves the names of stages as they are, also in a notebook."""
+    """Keeps Beam's runners from changing the names of stages in a notebook."""
     module: Any = graph
     plain = module.alter_label_if_ipython
     module.alter_label_if_ipython = lambda _transform, _value: None

@@ -212,7 +212,7 @@ def why_silent(address: str) -> str:
 
 
 def flink_size(master: str) -> tuple[int, int]:
-    """Returns the slots of a running Flink, and those of each of its machines.
+    """Asks a running Flink for its slots, and those of each of its machines.
 
     Without them Beam's job server would run one task at a time.
 

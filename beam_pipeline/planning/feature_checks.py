@@ -289,20 +289,3 @@ def contract_settings(feature: Feature) -> dict[str, Any]:
                 limits[name] = str(instant.cast(pa.string()))
     allowed = None if feature.allowed is None else [*feature.allowed]
     return {**limits, "allowed": allowed, "pattern": feature.matches or None}
-
-
-def check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
-    """Raises SpecError where a declaration takes the name of what nobody reads then."""
-    read = {given.column or name for name, given in said.items() if needs_column(given)}
-    if feature.source_column in read:
-        return
-    raise SpecError(
-        f"Feature {feature.name!r} would take the name of what the source has itself. "
-        f"Choose another name, or leave that one out: with drop, or of images with "
-        f"feature_names."
-    )
-
-
-def needs_column(said: FeatureSpec) -> bool:
-    """Whether a feature has values of a column: it is no constant, nor of paths."""
-    return said.constant is None and not (said.path is not None and not said.column)

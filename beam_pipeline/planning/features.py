@@ -178,7 +178,7 @@ def override(
         if feature.name in places:
             out += [made.pop(name) for name in places[feature.name]]
         elif feature.name in said:
-            feature_checks.check_hidden(feature, said)
+            _check_hidden(feature, said)
             if feature.name in made:
                 out.append(made.pop(feature.name))
         else:
@@ -186,9 +186,28 @@ def override(
     return image_columns.renamed_images([*out, *made.values()], places)
 
 
+def _check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
+    """Raises SpecError where a declaration takes the name of what nobody reads then."""
+    read = {
+        given.column or name for name, given in said.items() if _needs_column(given)
+    }
+    if feature.source_column in read:
+        return
+    raise SpecError(
+        f"Feature {feature.name!r} would take the name of what the source has itself. "
+        f"Choose another name, or leave that one out: with drop, or of images with "
+        f"feature_names."
+    )
+
+
+def _needs_column(said: FeatureSpec) -> bool:
+    """Whether a feature has values of a column: it is no constant, nor of paths."""
+    return said.constant is None and not (said.path is not None and not said.column)
+
+
 def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature | None:
     """Returns the inferred feature that a declaration is of; None for none."""
-    if not feature_checks.needs_column(said):
+    if not _needs_column(said):
         return None
     named = next((f for f in features if f.name == name), None)
     column = said.column or name
@@ -221,7 +240,7 @@ def _declared(
       heir: whether it is what becomes of the base, its being the label included.
     """
     column = base.source_column if base and said.column is None else said.column or name
-    if feature_checks.needs_column(said) and base is None and column not in columns:
+    if _needs_column(said) and base is None and column not in columns:
         raise SpecError(
             f"Feature {name!r} needs a column of the source; there is no {column!r}"
             f"{nearest(column, columns)}."
@@ -237,7 +256,7 @@ def _declared(
     if said.kind is not None:
         # Whoever says float knows that it rounds.
         changed.setdefault("inexact_integers", InexactIntegers.ROUND)
-    is_other = feature_checks.needs_column(said) and column != name
+    is_other = _needs_column(said) and column != name
     changed["column"] = column if is_other else ""
     made = dataclasses.replace(made, **changed)
     if kind is Kind.IMAGE and (base is None or base.kind is not Kind.IMAGE):

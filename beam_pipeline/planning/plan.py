@@ -23,8 +23,8 @@ from beam_pipeline.planning.request import (
     digest_of,
     make_request,
     name_of,
+    request_with_images,
     resolve,
-    with_named_images,
 )
 from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.planning.splits import (
@@ -339,7 +339,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     check_name(str(spec.name), planned.rule.names)
     # A small table may name many images.
     loaded = sum(planned.record_bytes.values()) if planned.schema.loaded else 0
-    request = with_named_images(prepared.request, spec, inputs, planned)
+    request = request_with_images(prepared.request, spec, inputs, planned)
     return Plan(
         **vars(prepared) | {"request": request, "notes": notes},
         directory=absolute(spec.output),

@@ -172,10 +172,10 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     )
 
 
-def with_named_images(
+def request_with_images(
     request: Request, spec: Spec, inputs: Inputs, planned: PlannedInputs
 ) -> Request:
-    """Returns a request with the digest of the images that its tables name."""
+    """Returns a request with the digest of the images that its inputs name, if any."""
     named = [f.name for f in planned.schema.of_kind(Kind.IMAGE) if not f.inline]
     if not named or inputs.format in _LISTING_THEIR_IMAGES:
         return request

@@ -285,7 +285,7 @@ def local_workers(count: int, *, forks: bool, log: IO[bytes]) -> Iterator[Worker
 
 
 class RetryNotes(logging.Handler):
-    """Prints retries to a log, and shows what all processes of a run print there.
+    """The retries of worker processes: each prints its own to a log, the run shows all.
 
     Attributes:
       log: file that workers print to, and this process its retries.
