@@ -168,11 +168,11 @@ def override(
         instead = base.name not in said and said[name].path is None
         if base.name == name or instead:
             places.setdefault(base.name, []).append(name)
-    made: dict[str, Feature] = {}
-    for name, given in said.items():
-        base = bases[name]
-        heir = base is not None and places.get(base.name, [""])[0] == name
-        made[name] = _declared(name, given, base, columns, heir=heir)
+    heirs = {names[0] for names in places.values()}
+    made = {
+        name: _declared(name, given, bases[name], columns, heir=name in heirs)
+        for name, given in said.items()
+    }
     out: list[Feature] = []
     for feature in features:
         if feature.name in places:

@@ -149,8 +149,7 @@ def are_json_lines(format_name: str, paths: Sequence[str]) -> bool:
     """Whether files that were named, and claimed by a format, are rather JSON lines."""
     if format_name not in _MAY_BE_JSON_LINES:
         return False
-    kinds_by_suffix = _json_kinds("", paths).values()
-    kinds = {kind for of_suffix in kinds_by_suffix for kind in of_suffix}
+    kinds = set[str]().union(*_json_kinds("", paths).values())
     return kinds == {"lines"} or (not format_name and bool(kinds) and kinds <= _JSON)
 
 
