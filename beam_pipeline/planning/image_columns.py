@@ -152,8 +152,8 @@ def with_images(
             said.setdefault(declared.column or name, []).append(declared)
     chosen = {*(spec.image_columns or ())}
     if spec.image_columns is None:
-        images = (f for f in features if _is_image(f, columns, said, image_files))
-        chosen = {feature.source_column for feature in images}
+        named = (f for f in features if _is_image(f, columns, said, image_files))
+        chosen = {feature.source_column for feature in named}
     features = [_as_said(f, said) if f.source_column in chosen else f for f in features]
     taken = {f.name for f in features if f.source_column not in chosen}
     images = [f for f in features if f.source_column in chosen]

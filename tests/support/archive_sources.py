@@ -17,6 +17,7 @@ from tests.support.drawn_images import saved
 from transforms.core.model import Block, Reading
 from transforms.formats.input_files import write_listing
 from transforms.formats.source import Source
+from transforms.storage.files import storage
 
 Folder = pathlib.Path
 
@@ -50,7 +51,7 @@ def write(path: Folder, members: Iterable[tuple[str, bytes]]) -> Folder:
 def plan(source: Folder | str, tmp: Folder, **settings: Any) -> PlannedInputs:
     given = {"source": str(source), "output": str(tmp / "out"), **settings}
     spec = make_spec(given)
-    return plan_tables(spec, find_inputs(spec))
+    return plan_tables(spec, find_inputs(spec, storage(spec.source).standing()))
 
 
 def source_of(planned: PlannedInputs, tmp: Folder) -> Source:

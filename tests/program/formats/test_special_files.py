@@ -178,4 +178,4 @@ def test_a_file_of_another_user(place: Folder, monkeypatch: pytest.MonkeyPatch) 
     spec = make_spec({"source": str(place / "t.csv"), "output": str(place / "out")})
     monkeypatch.setattr(LocalPath, "open_input", refuse)
     with pytest.raises(InputError, match=r"t\.csv' is not: Permission denied"):
-        find_inputs(spec)
+        find_inputs(spec, "file")
