@@ -1,4 +1,4 @@
-"""Choose the files of a source; recognise its format by their names and first bytes."""
+"""Recognise the format of a source by the names and first bytes of its files."""
 
 import dataclasses
 import functools
