@@ -1,7 +1,7 @@
 """Views: immutable sequences of the rows, or records, of a split."""
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -27,6 +27,7 @@ from transforms.reading.rows import Columns, RowDecoder
 from transforms.storage.files import read_ahead
 
 _Item = TypeVar("_Item")
+_Decoded = TypeVar("_Decoded")
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
@@ -61,7 +62,7 @@ class _Sequence(Generic[_Item]):
     _what = "items"
 
     def _with(self, selection: Selection) -> Self:
-        raise NotImplementedError
+        return type(self)(self._split, selection)
 
     def _item(self, record: bytes) -> _Item:
         raise NotImplementedError
@@ -114,9 +115,15 @@ class _Sequence(Generic[_Item]):
             raise self._found(error, payloads, positions) from error
 
     def __iter__(self) -> Iterator[_Item]:
+        return self._decoded(self._items)
+
+    def _decoded(
+        self, decode: Callable[[PayloadBatch], Iterable[_Decoded]]
+    ) -> Iterator[_Decoded]:
+        """Yields what is made of the records; errors name the record."""
         for position, payloads in self._payloads():
             try:
-                yield from self._items(payloads)
+                yield from decode(payloads)
             except ExampleError as error:
                 positions = self._selection.span(position, position + len(payloads))
                 raise self._found(error, payloads, positions) from error
@@ -375,12 +382,7 @@ class View(_Sequence[dict[str, Any]]):
         selection = self._selection
         catalogue, features = self._split.catalogue, [*self.features.values()]
         if catalogue is None or not catalogue.has(self.features):
-            for position, payloads in self._payloads():
-                try:
-                    yield columns.batch(payloads)
-                except ExampleError as error:
-                    positions = selection.span(position, position + len(payloads))
-                    raise self._found(error, payloads, positions) from error
+            yield from self._decoded(lambda payloads: [columns.batch(payloads)])
             return
         if selection.follows_files:
             places = selection.places
@@ -426,9 +428,6 @@ class RecordView(_Sequence[bytes]):
             return
         for gathered in self._gathered():
             yield from gathered
-
-    def _with(self, selection: Selection) -> "RecordView":
-        return RecordView(self._split, selection)
 
     def _item(self, record: bytes) -> bytes:
         return record
