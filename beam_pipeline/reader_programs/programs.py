@@ -46,6 +46,8 @@ WIDTH = 88
 _SIZE, _LEAST_SIZE = 224, 32
 # More class names than this are left in the manifest.
 _MAX_CLASSES = 100
+# Types of DALI and their defaults; of other kinds they are those of int64.
+_OF_DALI = {Kind.IMAGE: ("string", '""'), Kind.FLOAT: ("float32", "0.0")}
 _BYTES = {Kind.IMAGE, Kind.BYTES, Kind.TENSOR}
 
 
@@ -287,28 +289,16 @@ def _dali_names(facts: Facts) -> dict[str, Any]:
     features = [column for column in arrays if not facts.is_missing(column)]
     return {
         "features": features,
-        "columns": _columns_constant(features),
         "left_out": [f.feature.name for f in arrays if facts.is_missing(f)],
         "description": {f.feature.name: _described(f) for f in features},
     }
-
-
-def _columns_constant(features: Sequence[FeatureFacts]) -> str:
-    """Returns the lines that assign the names of features to COLUMNS."""
-    return "\n".join(assigned("COLUMNS", [facts.feature.name for facts in features]))
 
 
 def _described(facts: FeatureFacts) -> str:
     """Returns the arguments that describe a feature to DALI."""
     feature = facts.feature
     shape = list(feature.shape) if feature.is_list else []
-    match feature.kind:
-        case Kind.IMAGE:
-            dtype, default = "string", '""'
-        case Kind.FLOAT:
-            dtype, default = "float32", "0.0"
-        case _:
-            dtype, default = "int64", "0"
+    dtype, default = _OF_DALI.get(feature.kind, ("int64", "0"))
     return f"{shape}, tfrec.{dtype}, {default}"
 
 
@@ -330,4 +320,4 @@ def _keras_names(facts: Facts) -> dict[str, Any]:
 def _pandas_names(facts: Facts) -> dict[str, Any]:
     """Returns what the program for pandas is filled with: all features but images."""
     features = [f for f in facts.features if f.feature.kind is not Kind.IMAGE]
-    return {"features": features, "columns": _columns_constant(features)}
+    return {"features": features}
