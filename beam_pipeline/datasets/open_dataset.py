@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from beam_pipeline.datasets.reading_plan import Readable, Said, find_records
+from beam_pipeline.datasets.reading_plan import Readable, Said, digest_of, find_records
 from transforms.core.files import PART_PREFIX
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
@@ -168,7 +168,7 @@ class OpenDataset:
             shards = [shard for split, shard in self._found.shards if split == name]
             records = Records(shards, self._found.edition, check=self._check)
             how = (self._looks, self._check, self._said)
-            again = _split_again, (self._again, self._found.digest, name, *how)
+            again = _split_again, (self._again, digest_of(self._found), name, *how)
             self._opened[name] = Split(
                 *(records, self.features, self._looks, again, self.path, name),
                 catalogue=self._found.catalogues.get(name),
@@ -190,7 +190,7 @@ def _split_again(
       DamageError: the dataset is another one now.
     """
     contents = find_records(path, said or {})
-    if contents.digest != digest:
+    if digest_of(contents) != digest:
         raise DamageError(
             f"The dataset must stay as it was when it was opened; {path} was replaced "
             f"while open. Open it again."

@@ -53,20 +53,8 @@ _OF_RECORDS = frozenset("kind shape dtype encoding unit vocabulary label".split(
 _SAMPLE_BYTES = 1 << 20
 
 
-class _Digested:
-    """What is to be read, with a digest: other records or rows have another one."""
-
-    __slots__ = ()
-
-    @property
-    def digest(self) -> str:
-        """Of all of it: two that differ are other records, or other rows."""
-        data = repr(self).encode("utf-8", "backslashreplace")
-        return hashlib.sha256(data).hexdigest()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReadingPlan(_Digested):
+class ReadingPlan:
     """The plan of what is read: all that workers need to know.
 
     Attributes:
@@ -81,7 +69,7 @@ class ReadingPlan(_Digested):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Readable(_Digested):
+class Readable:
     """What there is to read at a path.
 
     Attributes:
@@ -104,6 +92,12 @@ class Readable(_Digested):
     )
     absent: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     parts: tuple[str, ...] = ()
+
+
+def digest_of(read: ReadingPlan | Readable) -> str:
+    """Returns the digest of what is read: other records or rows have another one."""
+    data = repr(read).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(data).hexdigest()
 
 
 def find_records(path: str, features: Mapping[str, Said]) -> Readable:

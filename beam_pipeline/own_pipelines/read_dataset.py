@@ -14,7 +14,13 @@ from typing import Any, get_args
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.datasets.reading_plan import Labels, ReadingPlan, Said, plan_reading
+from beam_pipeline.datasets.reading_plan import (
+    Labels,
+    ReadingPlan,
+    Said,
+    digest_of,
+    plan_reading,
+)
 from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from transforms.errors import SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.typed_rows import read_shard
@@ -138,7 +144,7 @@ class ReadDataset(beam.PTransform):
 def _plan_with_digest(*arguments: Any) -> tuple[ReadingPlan, str]:
     """Returns what is to be read, and its digest, which workers compare."""
     plan = plan_reading(*arguments)
-    return plan, plan.digest
+    return plan, digest_of(plan)
 
 
 class _ReadShard(beam.DoFn):
