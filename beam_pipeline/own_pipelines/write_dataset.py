@@ -151,9 +151,8 @@ class WriteDataset(beam.PTransform):
         )
         with raising_of_rows():
             self._given = given_of(spec, duplicates=duplicates)
-        self._spec = self._given.spec
         self._accounts = accounts
-        self._directory = absolute(self._spec.output)
+        self._directory = absolute(self._given.spec.output)
 
     def __ror__(self, rows: Any, label: str | None = None) -> Any:
         """Refuses several collections, which Beam would hand to `expand` as they are.
@@ -170,7 +169,7 @@ class WriteDataset(beam.PTransform):
             return self._written(rows)
 
     def _written(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
-        spec, workers = self._spec, workers_of(rows.pipeline)
+        spec, workers = self._given.spec, workers_of(rows.pipeline)
         # What workers must see: what it is, and its path.
         files = (self._given.earlier, self._given.ids)
         large = [f.path for f in files if f is not None and f.inline is None]
