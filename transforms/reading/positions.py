@@ -29,8 +29,6 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from transforms.errors import shortened
-
 Longs = npt.NDArray[np.int64]
 
 _ROUNDS = 5
@@ -259,16 +257,6 @@ def place_of(index: Any) -> int:
             f"{type(index).__name__}"
         )
     return index.__index__()
-
-
-def whole_number(name: str, value: Any) -> int:
-    """Returns an argument that must be a whole number. Raises TypeError."""
-    try:
-        return place_of(value)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be a whole number; found {shortened(repr(value))}"
-        ) from None
 
 
 def places_of(indices: Any, count: int) -> Longs:

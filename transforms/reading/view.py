@@ -10,7 +10,7 @@ import pyarrow as pa
 from transforms.core.arrays import regrouped
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError, SpecError, nearest
+from transforms.errors import ExampleError, SpecError, nearest, shortened
 from transforms.reading.condition import Condition, parse_condition
 from transforms.reading.folder import warn_once
 from transforms.reading.positions import (
@@ -20,7 +20,6 @@ from transforms.reading.positions import (
     Shuffled,
     place_of,
     places_of,
-    whole_number,
 )
 from transforms.reading.records import Split, located
 from transforms.reading.rows import Columns, RowDecoder
@@ -210,12 +209,22 @@ class _Sequence(Generic[_Item]):
           SpecError: `run` is below 0.
           TypeError: a number is no whole one.
         """
-        neighbours = whole_number("run", run)
+        neighbours = _whole_number("run", run)
         if neighbours < 0:
             raise SpecError(f"run must be a number of records, or 0; found {run}.")
-        seed, epoch = whole_number("seed", seed), whole_number("epoch", epoch)
+        seed, epoch = _whole_number("seed", seed), _whole_number("epoch", epoch)
         order = Shuffled.of(self._selection, seed=seed, epoch=epoch, run=neighbours)
         return self._with(Selection.whole(order))
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """Returns an argument of a view that must be a whole number. Raises TypeError."""
+    try:
+        return place_of(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a whole number; found {shortened(repr(value))}"
+        ) from None
 
 
 def _in_pieces(records: list[bytes]) -> Iterator[list[bytes]]:
@@ -352,7 +361,7 @@ class View(_Sequence[dict[str, Any]]):
 
         Raises as `[i]` does; SpecError where `rows` is below 1.
         """
-        if whole_number("rows", rows) < 1:
+        if _whole_number("rows", rows) < 1:
             raise SpecError(f"batches must have 1 row or more; found {rows}.")
         return regrouped(self._batches(self._columns), rows)
 
