@@ -24,7 +24,7 @@ def subset(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Writes the chosen records of a dataset as another dataset; returns 0.
+    """Runs `subset`: writes records of a dataset as another dataset; returns 0.
 
     Args:
       path: of the dataset.
@@ -55,7 +55,7 @@ def subset(
 
 
 def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -> int:
-    """Writes several datasets as one; returns 0.
+    """Runs `merge`: writes several datasets as one; returns 0.
 
     Args:
       paths: of two or more datasets, and last of the output.

@@ -397,7 +397,7 @@ def located(error: ExampleError, records: Records, position: int) -> ExampleErro
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Split:
-    """What all views of a split share.
+    """A split: its records, and what else all views of it share.
 
     Attributes:
       records: of the split.
