@@ -1,4 +1,4 @@
-"""Standard streams: the words, lines and tables that a person sees there.
+"""What a person sees: words, lines and tables that cannot steer a terminal.
 
 All that the program prints passes `printable`: in `print_text`, `print_line` and
 `print_table` on stdout, in `say` on stderr. File names, columns, classes and values are
@@ -117,7 +117,7 @@ def say(text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Drops all that a broken standard stream still gets, as its buffer at exit."""
+    """Ends a standard stream that broke: its buffer, written at exit, is dropped."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
