@@ -30,6 +30,7 @@ Columns are decoded one by one:
 
 import dataclasses
 import datetime
+import functools
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ from transforms.formats.tfrecord_files.typed_rows import (
     SINGLE,
     Single,
     TypedRows,
+    raw_tensors,
     single_row,
 )
 
@@ -257,8 +259,11 @@ _Values = Callable[[pa.Array], list[Any]]
 
 def _values_of(feature: Feature, looks: Looks) -> _Values:
     """Returns what makes a list of values of a column; absent ones are anything."""
+    if feature.kind is Kind.TENSOR and feature.encoding == "raw":
+        # They own their memory.
+        return functools.partial(raw_tensors, feature, memory=bytearray)
     if feature.kind is Kind.TENSOR:
-        return _tensors(feature) if feature.encoding == "raw" else _python_values
+        return _python_values
     if feature.kind is Kind.BOX:
         return _boxes
     if feature.is_ragged:
@@ -331,22 +336,6 @@ def _images(column: pa.Array) -> list[Any]:
         return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
     return [decoded(data) for data in column.to_pylist()]
-
-
-def _tensors(feature: Feature) -> _Values:
-    """Returns what makes arrays of raw tensors; they own their memory."""
-    dtype = np.dtype(feature.dtype).newbyteorder("<")
-    shape = [-1 if size is None else size for size in feature.shape]
-
-    def values(column: pa.Array) -> list[Any]:
-        return [
-            None
-            if data is None
-            else np.frombuffer(bytearray(data), dtype).reshape(shape)
-            for data in column.to_pylist()
-        ]
-
-    return values
 
 
 def _lists(feature: Feature, looks: Looks) -> _Values:

@@ -218,15 +218,25 @@ def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
     """Returns a column's values for dicts: tensors as arrays, times as datetimes."""
     if feature.kind is Kind.TIMESTAMP:
         return _datetimes(feature, column)
-    values: list[Any] = column.to_pylist()
     if feature.kind is Kind.TENSOR and feature.encoding == "raw":
-        dtype = np.dtype(feature.dtype).newbyteorder("<")
-        shape = [-1 if size is None else size for size in feature.shape]
-        return [
-            None if data is None else np.frombuffer(data, dtype).reshape(shape)
-            for data in values
-        ]
+        return raw_tensors(feature, column)
+    values: list[Any] = column.to_pylist()
     return values
+
+
+def raw_tensors(
+    feature: Feature, column: pa.Array, memory: type[bytes | bytearray] = bytes
+) -> list[Any]:
+    """Returns the arrays of a column of raw tensors, None where absent.
+
+    `memory` says whether they can be written to: of bytes they cannot.
+    """
+    dtype = np.dtype(feature.dtype).newbyteorder("<")
+    shape = [-1 if size is None else size for size in feature.shape]
+    return [
+        None if data is None else np.frombuffer(memory(data), dtype).reshape(shape)
+        for data in column.to_pylist()
+    ]
 
 
 def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
