@@ -119,17 +119,20 @@ def rows_of_shard(
     with storage(path).opened() as file:
         reader = TFRecordReader(file, allow_empty=True)
         for payloads in _together(reader.batches()):
-            plain = reader.compression is Compression.NONE
-            columns = own_columns(
-                number,
-                payloads.offsets if plain else None,
-                payloads.lengths,
-                payloads.payload_crcs(),
-            )
+            is_plain = reader.compression is Compression.NONE
+            columns = _columns_of(number, payloads, is_plain)
             if features:
                 batch = rows.batch(payloads, path)
                 columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
             yield columns
+
+
+def _columns_of(
+    number: int, payloads: PayloadBatch, is_plain: bool
+) -> dict[str, pa.Array]:
+    """Returns the own columns of records of a shard, by its number in the split."""
+    offsets = payloads.offsets if is_plain else None
+    return own_columns(number, offsets, payloads.lengths, payloads.payload_crcs())
 
 
 def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
@@ -179,12 +182,7 @@ def comparison(
 
     def see(batch: PayloadBatch) -> None:
         nonlocal place
-        columns = own_columns(
-            number,
-            batch.offsets if compression == "none" else None,
-            batch.lengths,
-            batch.payload_crcs(),
-        )
+        columns = _columns_of(number, batch, compression == "none")
         expected = pa.table({name: columns[name] for name in compared})
         start, stop = (min(at, end) for at in (place, place + len(batch)))
         read = catalogue.batches(compared, start, stop)
