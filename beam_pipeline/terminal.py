@@ -66,8 +66,7 @@ def json_text(value: Any) -> str:
 
 def print_text(text: str, end: str = "\n") -> None:
     """Prints one line or several on standard output."""
-    with naming(STDOUT):
-        print(printable(text, keep="\n"), end=end)  # noqa: T201
+    _print_raw(printable(text, keep="\n"), end)
 
 
 class Line:
@@ -279,10 +278,10 @@ def _shows_colours() -> bool:
     return sys.stdout.isatty() and not is_plain
 
 
-def _print_raw(line: str) -> None:
+def _print_raw(text: str, end: str = "\n") -> None:
     """Prints text that is escaped already; its errors name standard output."""
     with naming(STDOUT):
-        print(line)  # noqa: T201
+        print(text, end=end)  # noqa: T201
 
 
 def print_line(text: str = "", style: str = "", rest: str = "") -> None:

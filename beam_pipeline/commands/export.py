@@ -87,9 +87,7 @@ def run(
     with _new_folder(output, dataset.path) as folder:
         for name in [split] if split else dataset:
             view = dataset[name]
-            if condition:
-                view = view.where(condition, limit=limit)
-            view = view[:limit]
+            view = view.where(condition, limit=limit) if condition else view[:limit]
             if image:
                 written[name] = _write_images(dataset, view, image, folder, name)
             else:

@@ -37,9 +37,8 @@ class RowFilter:
         left_out = int(np.count_nonzero(~keep))
         if not left_out:
             return reading
-        parts = count_parts(rows.filter(pa.array(~keep)), self.schema.features)
         gone = collections.Counter(reading.parts_gone)
-        gone.update(parts)
+        gone.update(count_parts(rows.filter(pa.array(~keep)), self.schema.features))
         return dataclasses.replace(
             reading,
             batch=reading.batch.filter(keep),
