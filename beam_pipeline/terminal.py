@@ -1,4 +1,4 @@
-"""What a person sees: words, lines and tables that cannot steer a terminal.
+"""Standard streams: the words, lines and tables that a person sees there.
 
 All that the program prints passes `printable`: in `print_text`, `print_line` and
 `print_table` on stdout, in `say` on stderr. File names, columns, classes and values are
