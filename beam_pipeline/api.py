@@ -39,12 +39,12 @@ def _with_settings(function: _Function) -> _Function:
     """Lists every setting in a signature and a docstring, for `help` and notebooks."""
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
-    named, lines = [], [f"{function.__doc__}\n    Settings:"]
+    named, lines = [], [f"{inspect.getdoc(function)}\n\nSettings:"]
     for name, setting in SETTINGS.items():
         if annotation := Keywords.__annotations__.get(name):
             facts = {"default": setting.default, "annotation": annotation}
             named.append(inspect.Parameter(name, _KEYWORD_ONLY, **facts))
-            lines.append(f"      {name}: {setting.python_help}")
+            lines.append(f"  {name}: {setting.python_help}")
     signature = signature.replace(parameters=[*own, *named])
     vars(function)["__signature__"] = signature
     function.__doc__ = "\n".join([*lines, ""])

@@ -355,6 +355,25 @@ def test_remove_tree_does_not_follow_links(tmp_path: Folder) -> None:
     assert contents(tmp_path) == {"kept": None, "kept/1": b"kept/1"}
 
 
+def test_what_comes_during_a_look_is_not_there(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of that name is no file; a link that leads nowhere is something."""
+    path, nowhere = tmp_path / "sets", tmp_path / "nowhere"
+    nowhere.symlink_to(tmp_path / "gone")
+    assert storage(str(nowhere)).standing() == "other"
+    look = folders.status_of
+
+    def slow(name: str, *, followed: bool = False) -> os.stat_result | None:
+        status = look(name, followed=followed)
+        path.mkdir(exist_ok=True)
+        return status
+
+    monkeypatch.setattr(folders, "status_of", slow)
+    assert storage(str(path)).standing() == ""
+    assert storage(str(path)).standing() == "folder"
+
+
 def test_inside(tmp_path: Folder) -> None:
     """Links are resolved, a like beginning is not inside, a folder is in itself."""
     (tmp_path / "a/b").mkdir(parents=True)

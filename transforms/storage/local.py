@@ -66,8 +66,8 @@ class LocalPath(StoredPath):
     def standing(self) -> Standing:
         status = folders.status_of(self.path, followed=True)
         if status is None:
-            # A link that leads nowhere.
-            return "other" if folders.status_of(self.path) else ""
+            # A link that leads nowhere; what has come since the look is none.
+            return "other" if os.path.islink(self.path) else ""
         if stat.S_ISDIR(status.st_mode):
             return "folder"
         return "file" if stat.S_ISREG(status.st_mode) else "other"

@@ -171,7 +171,7 @@ parent["children"] = [{"parent": parent} for _ in range(300)]
         ([{"a": nested(63, in_object)}], "'a' .* in row 1, .* 62 levels"),
         ([{"a": nested(3_000)}], "'a' .* in row 1, .* 62 levels"),
         ([{"a": nested(3_000, in_object)}], "'a' .* in row 1, .* 62 levels"),
-        ([{"a": 1}, {"a": nested(3_000)}], "'a' .* in row 2, a deeply nested"),
+        ([{"a": 1}, {"a": nested(3_000)}], "'a' .* in row 2, "),
         ([{"a": [{"k" * 99: nested(70, in_object)}]}], "in row 1, .* 62 levels"),
         ([{"a": 1, "b": itself}], "'b' .* in row 1, .* holds itself"),
         ([itself], "'self' .* in row 1, .* holds itself"),

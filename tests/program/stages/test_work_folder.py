@@ -233,7 +233,8 @@ def test_deletions_follow_no_link_that_comes_meanwhile(
     path = str(hidden(parent) / RUN / "dataset" / "p")
     with pytest.raises(NotADirectoryError):
         storage(path).remove_file(below=str(parent))
-    with pytest.raises(OSError, match="symbolic link"):
+    # Python 3.13 names the folder instead of the reason.
+    with pytest.raises(OSError, match=r"symbolic link|out\.beam-tfrecord"):
         storage(str(hidden(parent))).remove_tree(below=str(parent))
     assert tree(mine) == before
 
