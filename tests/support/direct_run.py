@@ -30,7 +30,7 @@ from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
 from transforms.stages.commit import commit_dataset
-from transforms.stages.place import count_shards, counts_of, merged
+from transforms.stages.place import count_shards, counts_of, merged_sums
 from transforms.storage.paths import Access
 
 _Crossing = TypeVar("_Crossing")
@@ -131,7 +131,7 @@ def _run(job: Job) -> str:
                 kept_facts = {placing_stage.FACTS: facts, placing_stage.REJECTS: facts}
                 segments += _sorted(list(placing.process(batch, plan)), kept_facts)
     sums = [counts_of(fact) for fact in facts if isinstance(fact, PlaceFacts)]
-    shard_counts = count_shards(_crossed(merged(sums)), plan)
+    shard_counts = count_shards(_crossed(merged_sums(sums)), plan)
     shards: dict[Any, list[Any]] = {}
     for key, segment in segments:
         shards.setdefault(key, []).append(segment)

@@ -28,7 +28,13 @@ from transforms.rows.spool import Spool, SpooledBundle
 from transforms.rows.typed_rows import read_piece
 from transforms.shards.shard_job import load_segments
 from transforms.stages.job_plan import JobPlan
-from transforms.stages.place import FACTS, CutByShard, count_shards, counts_of, merged
+from transforms.stages.place import (
+    FACTS,
+    CutByShard,
+    count_shards,
+    counts_of,
+    merged_sums,
+)
 from transforms.storage.files import sizes_of
 from transforms.work.store import Store
 
@@ -128,7 +134,7 @@ def _gather(
                 segments.setdefault(output[0], []).append(output[1])
             elif output.tag == FACTS:
                 sums.append(counts_of(output.value))
-    counts = count_shards(merged(sums), plan)
+    counts = count_shards(merged_sums(sums), plan)
     classes = load_classes(counts.classes, plan.store.get)
     records = {}
     for key in sorted(segments):

@@ -206,10 +206,12 @@ def catalogue_parts(shard_counts: ShardCounts) -> dict[str, list[int]]:
     }
 
 
-def part_of(starts: Mapping[str, list[int]], split: str, index: int) -> PartKey:
+def catalogue_part_of(
+    starts: Mapping[str, list[int]], split: str, index: int
+) -> PartKey:
     """Returns the part that the rows of a shard are in.
 
-        >>> part_of({"train": [0, 2]}, "train", 1)
+        >>> catalogue_part_of({"train": [0, 2]}, "train", 1)
         ('train', 0, 2)
 
     Args:

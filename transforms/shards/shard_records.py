@@ -173,7 +173,7 @@ def write_images(
     writer: TFRecordWriter,
     out: Written,
 ) -> None:
-    """Writes rows with images but those whose images are refused."""
+    """Writes the records of rows with images, but of those that are refused."""
     keep_freed_memory()
     images = layout.schema.loaded
     # Nearly all records have one image. Its bytes are not copied then.

@@ -209,7 +209,7 @@ _log = logging.getLogger(__name__)
 
 
 class ShardGroup:
-    """Shards of one job that get their names together.
+    """Shards of one job that are written, and get their names together.
 
         group = ShardGroup(ShardJob(shard_counts, classes, layout, store))
         group.add(ShardTask(("train", 0), segments, rows=100, size=9_000))

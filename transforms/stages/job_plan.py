@@ -105,7 +105,7 @@ class Publication:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeakRule:
-    """What the stage `leak_check` is asked.
+    """What a job asks of the stage `leak_check`.
 
     Attributes:
       identity: what units are hashes of, in words; see `Assignments`.

@@ -137,7 +137,7 @@ def _question(reason: str, example: str, kinds: Mapping[str, str]) -> str:
 
 
 def account_facts(account: Account, rejects: str) -> dict[str, Any]:
-    """Returns `BeamTFRecordError.account`; `rejects` is where they are, or empty."""
+    """Returns the account in the error of a limit; `rejects` is where they are."""
     return {
         "read": account.read,
         "rejected": dict(account.rejected),

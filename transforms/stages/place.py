@@ -343,7 +343,7 @@ class CountShards(Stage):
         return (
             facts
             | "Take counts" >> beam.Map(counts_of)
-            | "Merge" >> beam.CombineGlobally(merged)
+            | "Merge" >> beam.CombineGlobally(merged_sums)
             | "Settle names" >> beam.Map(count_shards, self.plan)
         )
 
@@ -353,8 +353,8 @@ def counts_of(facts: PlaceFacts) -> _Sums:
     return dict(facts.rows), {name: [names] for name, names in facts.labels.items()}
 
 
-def merged(parts: Iterable[_Sums]) -> _Sums:
-    """Returns the sums of sums."""
+def merged_sums(parts: Iterable[_Sums]) -> _Sums:
+    """Returns the sums of several batches as those of one."""
     rows: dict[ShardKey, int] = {}
     labels: dict[str, list[Segment]] = {}
     for more, lists in parts:

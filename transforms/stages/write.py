@@ -21,8 +21,8 @@ from transforms.core.vocabulary import (
 from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import (
     PartKey,
+    catalogue_part_of,
     catalogue_parts,
-    part_of,
     write_catalogue_part,
 )
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
@@ -161,7 +161,7 @@ class _WriteFile(beam.DoFn):
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
         if done.rows is not None:
             shard = done.shard
-            key = part_of(self.parts, shard.split, shard.index)
+            key = catalogue_part_of(self.parts, shard.split, shard.index)
             yield beam.pvalue.TaggedOutput(CATALOGUE, (key, (shard.index, done.rows)))
         yield done.shard
 

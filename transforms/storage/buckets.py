@@ -146,7 +146,7 @@ def look_of(version: str, modified: datetime.datetime) -> Look:
 
 
 def may_fork() -> bool:
-    """Whether this process may fork. It may not where Java runs in it."""
+    """Whether this process may fork: not once HDFS's client runs Java in it."""
     return os.getpid() not in _with_java
 
 

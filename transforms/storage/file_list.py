@@ -179,7 +179,7 @@ def lines_of(*columns: pa.Array, end: bytes) -> bytes:
 
 
 def stamps_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Returns each file's stamp; see `transforms.storage.paths.stamp`."""
+    """Returns the stamps of listed files; see `transforms.storage.paths.stamp`."""
     size, modified = (
         batch[name].to_numpy(zero_copy_only=False).view(np.uint64)
         for name in ("size", "modified")

@@ -224,7 +224,7 @@ def parameters_of(place: str) -> dict[str, str]:
 
 
 def parameters_given() -> dict[str, set[str]]:
-    """Returns by place the names of the URI parameters that were given so far."""
+    """Returns by place the names of the URI parameters of all paths given so far."""
     with _lock:
         return {place: set(said) for place, said in _parameters.items()}
 
@@ -262,7 +262,7 @@ def absolute(path: str) -> str:
 
 
 def work_folder(target: str) -> str:
-    """Returns the folder for unfinished work on a target; it is ours alone."""
+    """Returns the path of the folder of unfinished work on a target; ours alone."""
     parent, name = os.path.split(absolute(target))
     return os.path.join(parent, f".{name}{WORK_SUFFIX}")
 
@@ -290,7 +290,7 @@ def common_folder(paths: Iterable[str]) -> str:
 
 
 def check_file_names() -> None:
-    """Raises UsageError where Python does not read file names as UTF-8.
+    """Raises UsageError where Python does not read the names in paths as UTF-8.
 
     Under a locale of another encoding, Latin-1 or EUC-KR, Python would read the bytes
     of a name as other characters, and labels, origins and the order of rows come from

@@ -322,7 +322,7 @@ class _RemoteFile(io.RawIOBase):
 
 
 def is_frozen(path: str) -> bool:
-    """Whether a path is that of a file in a folder of a dataset, in an object store.
+    """Whether a path is that of a remote file in a folder of a dataset.
 
     A manifest may name such a file at any time, so it is never replaced: who would
     write another one must find the same bytes there.

@@ -1,4 +1,4 @@
-"""The retry policy of all file operations: what is retried, how often, how long.
+"""Failed file operations: which are retried, how often, how long; what errors say.
 
 Disks, network file systems and object stores fail now and then and work again a moment
 later. The local runner of Beam retries nothing, and runners that do start a whole

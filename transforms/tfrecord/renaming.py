@@ -107,7 +107,7 @@ class RenamedFiles:
 
 
 def own_folder(hidden: str) -> OwnFolder:
-    """Returns a work folder that is drawn above."""
+    """Returns the hidden folder of one write, until its files are renamed."""
     return OwnFolder(hidden, _RUN)
 
 
@@ -125,7 +125,7 @@ def fill_template(template: str, index: int, count: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What is known once all records have been seen.
+    """What must be known before files are renamed: the sums of all records.
 
     Attributes:
       shards: how many files.

@@ -356,7 +356,7 @@ class Store:
 
 
 def crc32c_of(path: str, start: int, stop: int) -> int:
-    """Returns the checksum of bytes [start, stop) of a file; raises OSError."""
+    """Returns the checksum of bytes [start, stop) of a stored file; raises OSError."""
     crc = 0
     for first in range(start, stop, _CHECKED_BYTES):
         data = storage(path).read_range(first, min(first + _CHECKED_BYTES, stop))
