@@ -110,6 +110,13 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         # Hugging Face's way: tables that name the images beside them.
         return metadata
     claim = _claimed_by(spec, _NamesAndSizes(telling), head_in(spec.source))
+    if claim and spec.include:
+        # Files that are left out may hide the format of those that are chosen.
+        included = choose_files(spec, entries).files
+        if not any(FORMATS[claim].takes(entry.path) for entry in included):
+            telling = _telling(included)
+            by_name = _NamesAndSizes(telling)
+            claim = _claimed_by(spec, by_name, head_in(spec.source)) or claim
     if claim in ("", "coco") and _json_suffixes(spec, telling, all_alike=not claim):
         return "jsonl", entries
     if claim:

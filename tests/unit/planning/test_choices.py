@@ -11,7 +11,10 @@ from beam_pipeline.planning.image_columns import image_shares, named_images
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.planning.sizes import block_size, choose_shards, shards_of
 from beam_pipeline.settings.spec import Spec, make_spec
+from tests.support import voc
+from tests.support.datasets import write_records
 from tests.support.image_sources import write_images
+from transforms.codec.examples import encode_example
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError, SpecError
 from transforms.formats.table import TableSample
@@ -110,6 +113,16 @@ def test_given_sizes_have_the_same_bound() -> None:
 
 
 Folder = pathlib.Path
+
+
+def test_patterns_choose_what_is_recognised(tmp_path: Folder) -> None:
+    """A TFRecord file that they leave out does not hide annotations beside it."""
+    voc.example(tmp_path / "in")
+    write_records(tmp_path / "in" / "test.tfrecord", [encode_example({"a": 1})])
+    given = {"source": str(tmp_path / "in"), "output": "OUTPUT"}
+    assert plan_source(make_spec(given))[0].format == "tfrecord"
+    chosen = {**given, "include": ["*.xml", "*.jpg"]}
+    assert plan_source(make_spec(chosen))[0].format == "voc"
 
 
 def witnesses(source: Folder, **settings: object) -> tuple[Witness, ...]:
