@@ -200,7 +200,7 @@ def test_long_values_are_taken_from_pieces(
     chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
     for name in ("long", "packed"):
         assert chunks.pop(name).num_chunks == len(layout)
-    assert {column.num_chunks for column in chunks.values()} == {1}
+    assert {values.num_chunks for values in chunks.values()} == {1}
     everything = pa.Table.from_batches([batch for _, batch in segments])
     assert len(rows) == len(everything)
     taken: list[int] = []
